@@ -1,0 +1,1 @@
+"""Pillarbox: the transactional outbox for Python."""
