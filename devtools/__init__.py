@@ -1,0 +1,1 @@
+"""What developers and CI run; nothing in src knows it."""

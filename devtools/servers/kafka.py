@@ -1,0 +1,349 @@
+"""Real Apache Kafka for tests: KRaft brokers on free loopback ports, from Maven's jars.
+
+    with Kafka.start(folder) as kafka:
+        kafka.create_topic("orders", partitions=3)
+        ...
+        kafka.read_all("orders")
+
+Every process is stopped by its own pid and dies with the process that started it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple, Self
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
+
+VERSION = "4.1.0"
+USERS = {"admin": "admin-canary", "writer": "writer-canary"}
+HEAP = ["-Xmx512m", "-Xms128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true"]
+POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
+<groupId>pillarbox</groupId><artifactId>kafka</artifactId><version>1</version><dependencies>
+<dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{version}</version></dependency>
+<dependency><groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId><version>1.7.36</version></dependency>
+</dependencies></project>"""
+
+
+class ServerFailed(RuntimeError):
+    pass
+
+
+class Served:
+    """A child process that dies with its parent."""
+
+    def __init__(self, command: list[str], log: Path) -> None:
+        self.log = log
+        with log.open("ab") as out:
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, preexec_fn=_die_with_parent, start_new_session=True
+            )
+
+    def check(self) -> None:
+        if self.process.poll() is not None:
+            raise ServerFailed(f"ended with {self.process.returncode}: {self.log.read_text()[-2000:]}")
+
+    def freeze(self) -> None:
+        self.process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
+
+    def stop(self, timeout: float = 10) -> None:
+        self.thaw()
+        self.process.terminate()
+        try:
+            self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+def _die_with_parent() -> None:
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
+def free_ports(count: int) -> list[int]:
+    held = [socket.socket() for _ in range(count)]
+    for one in held:
+        one.bind(("127.0.0.1", 0))
+    ports = [one.getsockname()[1] for one in held]
+    for one in held:
+        one.close()
+    return ports
+
+
+class Stored(NamedTuple):
+    """A record as it lies in a topic."""
+
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes
+    headers: list[tuple[str, bytes]]
+    timestamp: int
+
+
+def cache() -> Path:
+    return Path(os.environ.get("PILLARBOX_CACHE") or Path.home() / ".cache" / "pillarbox")
+
+
+def jars() -> Path:
+    """The folder with Kafka's jars; Maven fetches them once for this machine."""
+    home = cache() / f"kafka-{VERSION}"
+    home.parent.mkdir(parents=True, exist_ok=True)
+    with open(home.parent / f"kafka-{VERSION}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not home.exists():
+            _need("java", "openjdk-17-jre-headless")
+            _need("mvn", "maven")
+            _fetch(home)
+    return home
+
+
+def _need(program: str, package: str) -> None:
+    if shutil.which(program):
+        return
+    if os.geteuid() != 0:
+        raise ServerFailed(f"{program} is missing: install Debian's {package}")
+    quiet = {"stdout": subprocess.DEVNULL, "env": os.environ | {"RUNLEVEL": "1", "DEBIAN_FRONTEND": "noninteractive"}}
+    subprocess.run(["apt-get", "update", "-qq"], check=False, **quiet)  # type: ignore[call-overload]
+    subprocess.run(["apt-get", "install", "-qq", "-y", "--no-install-recommends", package], check=True, **quiet)  # type: ignore[call-overload]
+
+
+def _fetch(home: Path) -> None:
+    with tempfile.TemporaryDirectory(dir=home.parent) as scratch:
+        work = Path(scratch)
+        (work / "pom.xml").write_text(POM.format(version=VERSION))
+        maven = ["mvn", "-q", "-B", "-f", str(work / "pom.xml"), "dependency:copy-dependencies", f"-DoutputDirectory={work / 'jars'}"]
+        done = subprocess.run(maven, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise ServerFailed(f"Maven could not fetch Kafka {VERSION}: {(done.stdout + done.stderr)[-2000:]}")
+        (work / "jars").rename(home)  # whole or not at all, however this ends
+
+
+def _java(main: str, *arguments: str) -> list[str]:
+    quiet = ["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
+    return ["java", *HEAP, *quiet, "-cp", f"{jars()}/*", main, *arguments]
+
+
+class Node:
+    """One process, broker and controller at once."""
+
+    def __init__(self, number: int, folder: Path, settings: Mapping[str, str]) -> None:
+        self.number = number
+        self.folder = folder
+        folder.mkdir(parents=True)
+        self.properties = folder / "server.properties"
+        self.properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        self.served: Served | None = None
+
+    def format(self, cluster: str) -> None:
+        command = _java("kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(self.properties))
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise ServerFailed(f"Kafka's storage could not be formatted: {(done.stdout + done.stderr)[-2000:]}")
+
+    def start(self) -> None:
+        self.served = Served(_java("kafka.Kafka", str(self.properties)), self.folder / "log")
+
+    def running(self) -> Served:
+        if self.served is None:
+            raise ServerFailed("this broker is not running")
+        return self.served
+
+    def stop(self) -> None:
+        if self.served is not None:
+            self.served.stop()
+            self.served = None
+
+    def kill(self) -> None:
+        self.running().kill()
+        self.served = None
+
+
+class Kafka:
+    """A cluster of one or more nodes."""
+
+    def __init__(self, nodes: list[Node], ports: list[int], secured: list[int]) -> None:
+        self.nodes = nodes
+        self.bootstrap = ",".join(f"127.0.0.1:{port}" for port in ports)
+        self.secured = ",".join(f"127.0.0.1:{port}" for port in secured)
+
+    @classmethod
+    def start(cls, folder: Path, *, brokers: int = 1, settings: Mapping[str, str] | None = None, secure: bool = False) -> Self:
+        """Start a fresh cluster; `secure` adds `.secured`, a listener with SASL and rights for `USERS`."""
+        ports = free_ports(3 * brokers)
+        plain, control, secured = ports[:brokers], ports[brokers : 2 * brokers], ports[2 * brokers :]
+        voters = ",".join(f"{n + 1}@127.0.0.1:{port}" for n, port in enumerate(control))
+        nodes = []
+        for n in range(brokers):
+            home = folder / f"kafka-{n + 1}"
+            listen = (plain[n], control[n], secured[n] if secure else None)
+            nodes.append(Node(n + 1, home, _settings(n + 1, voters, home, listen, brokers) | dict(settings or {})))
+            nodes[-1].format("MkU3OEVBNTcwNTJENDM2Qg")
+        kafka = cls(nodes, plain, secured if secure else [])
+        try:
+            kafka.start_again()
+        except BaseException:
+            kafka.stop()
+            raise
+        return kafka
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start_again(self, timeout: float = 60) -> None:
+        """Start the nodes that are down and wait until all of them serve."""
+        for node in self.nodes:
+            if node.served is None:
+                node.start()
+        deadline = time.monotonic() + timeout
+        while not self._complete():
+            for node in self.nodes:
+                node.running().check()
+            if time.monotonic() > deadline:
+                raise ServerFailed(f"Kafka did not come up in {timeout} s, see {self.nodes[0].folder}")
+
+    def _complete(self) -> bool:
+        try:
+            seen = self.admin().list_topics(timeout=1)
+        except KafkaException:
+            return False
+        return len(seen.brokers) == len(self.nodes)
+
+    def stop(self) -> None:
+        for node in self.nodes:
+            node.stop()
+
+    def kill(self) -> None:
+        for node in self.nodes:
+            node.kill()
+
+    def freeze(self) -> None:
+        for node in self.nodes:
+            node.running().freeze()
+
+    def thaw(self) -> None:
+        for node in self.nodes:
+            node.running().thaw()
+
+    def admin(self) -> AdminClient:
+        # A client of its own for each question: one that lived through an outage sits out its back-off first.
+        return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+
+    def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
+        topic = NewTopic(name, partitions, replication_factor=len(self.nodes), config=dict(config or {}))
+        admin = self.admin()
+        admin.create_topics([topic])[name].result(30)
+        _until(lambda: name in (known := admin.list_topics(timeout=5).topics) and _led(known[name]), f"topic {name}")
+
+    def configure_topic(self, name: str, config: Mapping[str, str]) -> None:
+        resource = ConfigResource(ConfigResource.Type.TOPIC, name, set_config=dict(config))
+        self.admin().alter_configs([resource])[resource].result(30)
+
+    def delete_topic(self, name: str) -> None:
+        admin = self.admin()
+        admin.delete_topics([name])[name].result(30)
+        _until(lambda: name not in admin.list_topics(timeout=5).topics, f"the end of topic {name}")
+
+    def read_all(self, topic: str, timeout: float = 30) -> list[Stored]:
+        """Every committed record of a topic from offset 0, partition by partition."""
+        settings = {"bootstrap.servers": self.bootstrap, "group.id": "reader", "enable.auto.commit": False}
+        reader = Consumer(settings | {"enable.partition.eof": True, "isolation.level": "read_committed", "log_level": 0})
+        try:
+            partitions = reader.list_topics(topic, timeout=timeout).topics[topic].partitions
+            reader.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in partitions])
+            return _drain(reader, len(partitions), time.monotonic() + timeout)
+        finally:
+            reader.close()
+
+
+def _drain(reader: Consumer, open_partitions: int, deadline: float) -> list[Stored]:
+    found: list[Stored] = []
+    while open_partitions and time.monotonic() < deadline:
+        for message in reader.consume(1000, 0.2):
+            error = message.error()
+            if error is None:
+                stamp = message.timestamp()[1]
+                headers = [(name, value or b"") for name, value in message.headers() or []]
+                found.append(Stored(message.partition(), message.offset(), message.key(), message.value(), headers, stamp))
+            elif error.code() == KafkaError._PARTITION_EOF:
+                open_partitions -= 1
+            elif error.code() != KafkaError._ALL_BROKERS_DOWN:
+                raise KafkaException(error)
+    if open_partitions:
+        raise ServerFailed("Kafka did not hand out all its records in time")
+    return sorted(found, key=lambda record: record[:2])
+
+
+def _led(topic: object) -> bool:
+    return all(partition.leader >= 0 for partition in topic.partitions.values())  # type: ignore[attr-defined]
+
+
+def _until(true: object, what: str, timeout: float = 30) -> None:
+    deadline = time.monotonic() + timeout
+    while not true():  # type: ignore[operator]
+        if time.monotonic() > deadline:
+            raise ServerFailed(f"waited {timeout} s for {what}")
+        time.sleep(0.02)
+
+
+def _settings(number: int, voters: str, home: Path, listen: tuple[int, int, int | None], brokers: int) -> dict[str, str]:
+    plain, control, secured = listen
+    replicas = str(min(brokers, 3))
+    settings = {
+        "process.roles": "broker,controller",
+        "node.id": str(number),
+        "controller.quorum.voters": voters,
+        "controller.listener.names": "CONTROLLER",
+        "listeners": f"PLAINTEXT://127.0.0.1:{plain},CONTROLLER://127.0.0.1:{control}",
+        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{plain}",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SECURED:SASL_PLAINTEXT",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "log.dirs": str(home / "data"),
+        "auto.create.topics.enable": "false",
+        "group.initial.rebalance.delay.ms": "0",
+        # A cluster smaller than the defaults of these never gets a coordinator.
+        "offsets.topic.replication.factor": replicas,
+        "offsets.topic.num.partitions": "3",
+        "transaction.state.log.replication.factor": replicas,
+        "transaction.state.log.min.isr": str(min(brokers, 2)),
+        "transaction.state.log.num.partitions": "3",
+        "share.coordinator.state.topic.replication.factor": replicas,
+        "share.coordinator.state.topic.min.isr": str(min(brokers, 2)),
+        "default.replication.factor": replicas,
+        "controlled.shutdown.max.retries": "1",
+    }
+    if secured is not None:
+        settings |= _secured(settings, secured)
+    return settings
+
+
+def _secured(settings: Mapping[str, str], port: int) -> dict[str, str]:
+    users = " ".join(f'user_{name}="{password}"' for name, password in USERS.items())
+    return {
+        "listeners": f"{settings['listeners']},SECURED://127.0.0.1:{port}",
+        "advertised.listeners": f"{settings['advertised.listeners']},SECURED://127.0.0.1:{port}",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.secured.plain.sasl.jaas.config": f"org.apache.kafka.common.security.plain.PlainLoginModule required {users};",
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS;User:admin",
+    }
