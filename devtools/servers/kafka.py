@@ -28,7 +28,8 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
 VERSION = "4.1.0"
 USERS = {"admin": "admin-canary", "writer": "writer-canary"}
-HEAP = ["-Xmx512m", "-Xms128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true"]
+BROKER_JVM = ["-Xmx512m", "-Xms256m", "-XX:+UseSerialGC"]
+TOOL_JVM = ["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
 POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
 <groupId>pillarbox</groupId><artifactId>kafka</artifactId><version>1</version><dependencies>
 <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{version}</version></dependency>
@@ -136,9 +137,9 @@ def _fetch(home: Path) -> None:
         (work / "jars").rename(home)  # whole or not at all, however this ends
 
 
-def _java(main: str, *arguments: str) -> list[str]:
-    quiet = ["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
-    return ["java", *HEAP, *quiet, "-cp", f"{jars()}/*", main, *arguments]
+def _java(jvm: list[str], main: str, *arguments: str) -> list[str]:
+    quiet = ["-Djava.awt.headless=true", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
+    return ["java", *jvm, *quiet, "-cp", f"{jars()}/*", main, *arguments]
 
 
 class Node:
@@ -153,13 +154,13 @@ class Node:
         self.served: Served | None = None
 
     def format(self, cluster: str) -> None:
-        command = _java("kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(self.properties))
+        command = _java(TOOL_JVM, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(self.properties))
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise ServerFailed(f"Kafka's storage could not be formatted: {(done.stdout + done.stderr)[-2000:]}")
 
     def start(self) -> None:
-        self.served = Served(_java("kafka.Kafka", str(self.properties)), self.folder / "log")
+        self.served = Served(_java(BROKER_JVM, "kafka.Kafka", str(self.properties)), self.folder / "log")
 
     def running(self) -> Served:
         if self.served is None:
@@ -330,7 +331,9 @@ def _settings(number: int, voters: str, home: Path, listen: tuple[int, int, int 
         "share.coordinator.state.topic.replication.factor": replicas,
         "share.coordinator.state.topic.min.isr": str(min(brokers, 2)),
         "default.replication.factor": replicas,
-        "controlled.shutdown.max.retries": "1",
+        # A killed broker may register again only once its old session has ended (9 s by default).
+        "broker.session.timeout.ms": "3000",
+        "broker.heartbeat.interval.ms": "500",
     }
     if secured is not None:
         settings |= _secured(settings, secured)

@@ -27,9 +27,9 @@ def say(text: str) -> None:
 
 
 def cache_folder(name: str) -> Path:
-    """A folder that survives runs: $PILLARBOX_CACHE, else ~/.cache/pillarbox."""
-    root = os.environ.get("PILLARBOX_CACHE") or Path.home() / ".cache" / "pillarbox"
-    folder = Path(root) / name
+    """A folder that survives runs: $PILLARBOX_CACHE, else the user's cache; root's is where other users can read too."""
+    home = Path("/var/cache") if os.geteuid() == 0 else Path.home() / ".cache"
+    folder = Path(os.environ.get("PILLARBOX_CACHE") or home / "pillarbox") / name
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
