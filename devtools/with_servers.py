@@ -36,8 +36,13 @@ def main(words: list[str]) -> int:
     return run_beside(list(dict.fromkeys(names)), command, folder)
 
 
-def run_beside(names: Sequence[str], command: Sequence[str], folder: Path) -> int:
-    """The command's exit status; 128 + n when signal n ended it, as shells say it."""
+def run_beside(
+    names: Sequence[str], command: Sequence[str], folder: Path, *, extra: Mapping[str, str] = {}, needed: bool = True
+) -> int:
+    """The command's exit status; 128 + n when signal n ended it, as shells say it.
+
+    Without `needed`, a server that cannot be had is told and left out: the command decides what that means.
+    """
     servers: list[registry.Running] = []
     variables: dict[str, str] = {}
     for sign in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
@@ -45,11 +50,17 @@ def run_beside(names: Sequence[str], command: Sequence[str], folder: Path) -> in
     try:
         wheel.install()
         for name in names:
-            server = registry.start(name)
+            try:
+                server = registry.start(name)
+            except ServerError as error:
+                if needed:
+                    raise
+                say(f"no {name}: {error}")
+                continue
             servers.append(server)
             variables |= server.variables
             say(f"{name} is up: {', '.join(server.variables)}")
-        return _run(command, folder, environment(variables))
+        return _run(command, folder, environment({**variables, **extra}))
     except Ended as ended:
         return 128 + int(ended.args[0])
     except (ServerError, RuntimeError) as error:
@@ -83,7 +94,7 @@ def _run(command: Sequence[str], folder: Path, env: Mapping[str, str]) -> int:
             os._exit(1)
 
     try:
-        child = subprocess.Popen(command, cwd=folder, env=env, preexec_fn=die_with_us)  # noqa: PLW1509
+        child = subprocess.Popen(command, cwd=folder, env=env, preexec_fn=die_with_us)
     except OSError as error:
         say(f"{command[0]}: {error.strerror}")
         return 127 if isinstance(error, FileNotFoundError) else 126

@@ -213,7 +213,7 @@ class SharedPostgres:
 
 
 def create_database(admin_url: str, *, owner: bool = True) -> str:
-    import psycopg  # noqa: PLC0415 - this module also serves environments without the driver
+    import psycopg
 
     name, password = f"t{secrets.token_hex(6)}", secrets.token_hex(8)
     with psycopg.connect(admin_url, autocommit=True) as admin:
@@ -227,7 +227,7 @@ def create_database(admin_url: str, *, owner: bool = True) -> str:
 
 def drop_database(admin_url: str, url: str) -> None:
     """Take a fresh database and its role away again, whoever is still connected."""
-    import psycopg  # noqa: PLC0415
+    import psycopg
 
     name, login = urlsplit(url).path.lstrip("/"), urlsplit(url).username
     with psycopg.connect(admin_url, autocommit=True) as admin:

@@ -127,7 +127,7 @@ def spawn(
             env=dict(env) if env is not None else None,
             cwd=cwd,
             process_group=0,
-            preexec_fn=_die_with_parent(death, os.getpid()),  # noqa: PLW1509 - one prctl, no locks taken
+            preexec_fn=_die_with_parent(death, os.getpid()),
             **identity,  # type: ignore[call-overload]
         )
 

@@ -62,7 +62,9 @@ def start(name: str) -> Running:
     folder = process.temporary_folder(name)
     try:
         server, variables = SERVERS[name](folder)
-    except BaseException:
+    except BaseException as error:
         shutil.rmtree(folder, ignore_errors=True)
-        raise
+        if isinstance(error, ServerError) or not isinstance(error, Exception):
+            raise
+        raise ServerError(f"{name} could not be started: {error}") from error
     return Running(server, variables, folder)
