@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
 from pillarbox.outcome import Answers, Record, Traits
+from pillarbox.views import Found, HoldLine, LaneLine, Note, Overview, Pick, Standing
 
 Position = Any  # where a lane's reading stands; only its source looks inside
 RowTuple = tuple[Any, ...]  # outcome.Row's fields, as a plain tuple
@@ -242,3 +243,57 @@ class Sink(Protocol):
 
     def close(self) -> None:
         """End in good order, after all answers have come."""
+
+
+# ------------------------------------------------------------------ what people ask of an installation
+
+
+class Desk(Protocol):
+    """Questions of people. Nothing is written, nobody waits for it; a connection of its own."""
+
+    def overview(self) -> Overview:
+        """One look at everything."""
+
+    def moved(self, lanes: Sequence[LaneLine]) -> dict[str, int]:
+        """How many messages each route's cursors have passed since these lines were looked at, up to 100,000 a lane."""
+
+    def find(self, ids: Sequence[str]) -> list[Found]:
+        """These messages, by message id or by id in the log, wherever they lie."""
+
+    def of_key(self, key: str, aggregate: str | None, limit: int) -> list[Found]:
+        """What some route has not finished of this key, in the key's order."""
+
+    def standings(self, found: Sequence[Found]) -> list[Standing]:
+        """How each route stands to each of these messages of the log; from one snapshot."""
+
+    def holds(self, pick: Pick) -> list[HoldLine]:
+        """The rows of `hold` that fit, in `seq` order."""
+
+    def scheduled(self, ids: Sequence[str], aggregate: str | None, key: str | None, limit: int) -> list[Found]:
+        """Messages that are to be added later, the next one first."""
+
+    def close(self) -> None:
+        """Hang up."""
+
+
+class Actions(Protocol):
+    """What people change: hold rows only, never a cursor, never a lane row (R11). Each call is one transaction with
+    its audit row. What is no longer as the person saw it stays as it is and is missing from the answer."""
+
+    def change(self, verb: str, lines: Sequence[HoldLine], note: Note) -> list[int]:
+        """`retry`, `bury` or `skip` these messages; their ids. What waits behind one stays in its key's order."""
+
+    def replay(self, lines: Sequence[HoldLine], to: str | None, note: Note) -> list[int]:
+        """Resolve these dead rows and add each message once more with a higher generation (R14); their ids."""
+
+    def erase(self, found: Sequence[Found], skip: Sequence[tuple[str, int]], note: Note) -> int:
+        """Blank payload and headers wherever they lie, cancel what is scheduled, and skip these (route, id)s."""
+
+    def cancel(self, found: Sequence[Found], note: Note) -> list[UUID]:
+        """Take these out of `scheduled`."""
+
+    def adopt(self, start: str, environment: str, note: Note) -> dict[str, int]:
+        """Make this cluster the installation's own, going on from `cursor`, `unread` or `now`; what became of how many."""
+
+    def close(self) -> None:
+        """Hang up."""
