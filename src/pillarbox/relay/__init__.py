@@ -1,0 +1,1 @@
+"""The relay, in the order data visits it: tenure, read, lanes, encode, publish, settle, service."""
