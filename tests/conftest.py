@@ -11,9 +11,10 @@ import pytest
 
 from devtools.servers import postgres as postgres_server
 from devtools.servers import process, registry
+from devtools.servers.pgbouncer import PgBouncer
 
 # Fixtures that start a server: what uses them is no part of --fast.
-SERVICES = {"postgres", "pg_url", "kafka", "private_postgres", "private_kafka"}
+SERVICES = {"postgres", "pg_url", "kafka", "pgbouncer", "private_postgres", "private_kafka"}
 
 CI = os.environ.get("CI") == "true"
 FULL = bool(os.environ.get("PILLARBOX_FULL"))
@@ -111,7 +112,7 @@ def _private(service: str, folder: Path, start: Callable[..., Any]) -> Iterator[
         place.mkdir(mode=0o755)
         try:
             running.append(start(place, **wishes))
-        except process.ServerError as error:
+        except (RuntimeError, OSError) as error:
             missing(service, error)
         return running[-1]
 
@@ -124,6 +125,13 @@ def _private(service: str, folder: Path, start: Callable[..., Any]) -> Iterator[
 def private_postgres(private_folder: Path) -> Iterator[Callable[..., postgres_server.Postgres]]:
     """Starts instances this test may kill, freeze and restart: `private_postgres(version="16", settings={…})`."""
     yield from _private("postgres", private_folder, postgres_server.Postgres.start)
+
+
+@pytest.fixture
+def pgbouncer(postgres: postgres_server.SharedPostgres, private_folder: Path) -> Iterator[PgBouncer]:
+    """A pooler of this test's own in transaction mode before the session's PostgreSQL: `pgbouncer.through(pg_url)`."""
+    for begin in _private("pgbouncer", private_folder, PgBouncer.start):
+        yield begin(admin_url=postgres.url)
 
 
 @pytest.fixture

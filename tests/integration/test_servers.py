@@ -5,6 +5,7 @@ from collections.abc import Callable
 import psycopg
 import pytest
 
+from devtools.servers.pgbouncer import PgBouncer
 from devtools.servers.postgres import Postgres
 
 
@@ -34,3 +35,18 @@ def test_a_private_postgres_survives_kill_and_freeze(private_postgres: Callable[
     server.thaw()
     with psycopg.connect(url) as conn:
         assert conn.execute("SELECT n FROM kept").fetchone() == (1,)
+
+
+def test_pgbouncer_pools_by_transaction(pg_url: str, pgbouncer: PgBouncer) -> None:
+    """Two clients that take turns share one backend."""
+    url = pgbouncer.through(pg_url)
+    with psycopg.connect(url, autocommit=True) as one, psycopg.connect(url, autocommit=True) as other:
+        pids = {conn.execute("SELECT pg_backend_pid()").fetchone() for conn in (one, other)}
+        assert len(pids) == 1
+
+
+@pytest.mark.parametrize("version", ["16", "17", "18"])
+def test_newer_versions_start(version: str, private_postgres: Callable[..., Postgres]) -> None:
+    """The versions that Debian does not bring run beside the one it does."""
+    with psycopg.connect(private_postgres(version=version).fresh_database()) as conn:
+        assert str(conn.info.server_version).startswith(version)
