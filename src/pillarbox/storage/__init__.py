@@ -1,0 +1,1 @@
+"""Databases: where messages are recorded, read and settled."""

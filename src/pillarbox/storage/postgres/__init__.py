@@ -1,0 +1,1 @@
+"""PostgreSQL: one append-only log, cursors that are snapshots, lanes with leases."""
