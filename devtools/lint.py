@@ -12,7 +12,7 @@ SCRIPTS = Path(sys.prefix) / "bin"
 CHECKS = {
     "ruff": ["ruff", "check", "--quiet", "."],
     "mypy": ["mypy", "--cache-dir", ".dev/mypy", "--no-error-summary"],
-    "import-linter": ["lint-imports", "--no-cache"],
+    "import-linter": ["lint-imports", "--no-cache", "--no-logo"],
 }
 
 
