@@ -10,12 +10,9 @@ Every process is stopped by its own pid and dies with the process that started i
 
 from __future__ import annotations
 
-import ctypes
 import fcntl
-import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -24,9 +21,25 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, TopicMetadata
+
+from devtools.servers.process import (
+    ServerError,
+    cache_folder,
+    free_port,
+    freeze,
+    install_debian,
+    run,
+    say,
+    spawn,
+    stop_process,
+    tail,
+    thaw,
+    wait_until,
+)
 
 VERSION = "4.1.0"
+DEBIAN = {"java": "openjdk-17-jre-headless", "mvn": "maven"}
 USERS = {"admin": "admin-canary", "writer": "writer-canary"}
 BROKER_JVM = ["-Xmx512m", "-Xms256m", "-XX:+UseSerialGC"]
 TOOL_JVM = ["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
@@ -35,57 +48,6 @@ POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0<
 <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{version}</version></dependency>
 <dependency><groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId><version>1.7.36</version></dependency>
 </dependencies></project>"""
-
-
-class ServerFailed(RuntimeError):
-    pass
-
-
-class Served:
-    """A child process that dies with its parent."""
-
-    def __init__(self, command: list[str], log: Path) -> None:
-        self.log = log
-        with log.open("ab") as out:
-            self.process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, preexec_fn=_die_with_parent, start_new_session=True
-            )
-
-    def check(self) -> None:
-        if self.process.poll() is not None:
-            raise ServerFailed(f"ended with {self.process.returncode}: {self.log.read_text()[-2000:]}")
-
-    def freeze(self) -> None:
-        self.process.send_signal(signal.SIGSTOP)
-
-    def thaw(self) -> None:
-        self.process.send_signal(signal.SIGCONT)
-
-    def stop(self, timeout: float = 10) -> None:
-        self.thaw()
-        self.process.terminate()
-        try:
-            self.process.wait(timeout)
-        except subprocess.TimeoutExpired:
-            self.kill()
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait()
-
-
-def _die_with_parent() -> None:
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-
-
-def free_ports(count: int) -> list[int]:
-    held = [socket.socket() for _ in range(count)]
-    for one in held:
-        one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in held]
-    for one in held:
-        one.close()
-    return ports
 
 
 class Stored(NamedTuple):
@@ -99,41 +61,26 @@ class Stored(NamedTuple):
     timestamp: int
 
 
-def cache() -> Path:
-    return Path(os.environ.get("PILLARBOX_CACHE") or Path.home() / ".cache" / "pillarbox")
-
-
 def jars() -> Path:
     """The folder with Kafka's jars; Maven fetches them once for this machine."""
-    home = cache() / f"kafka-{VERSION}"
-    home.parent.mkdir(parents=True, exist_ok=True)
-    with open(home.parent / f"kafka-{VERSION}.lock", "w") as lock:
+    home = cache_folder("kafka") / VERSION
+    with (home.parent / f"{VERSION}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not home.exists():
-            _need("java", "openjdk-17-jre-headless")
-            _need("mvn", "maven")
+            missing = [package for program, package in DEBIAN.items() if not shutil.which(program)]
+            if missing:
+                install_debian(*missing)
             _fetch(home)
     return home
-
-
-def _need(program: str, package: str) -> None:
-    if shutil.which(program):
-        return
-    if os.geteuid() != 0:
-        raise ServerFailed(f"{program} is missing: install Debian's {package}")
-    quiet = {"stdout": subprocess.DEVNULL, "env": os.environ | {"RUNLEVEL": "1", "DEBIAN_FRONTEND": "noninteractive"}}
-    subprocess.run(["apt-get", "update", "-qq"], check=False, **quiet)  # type: ignore[call-overload]
-    subprocess.run(["apt-get", "install", "-qq", "-y", "--no-install-recommends", package], check=True, **quiet)  # type: ignore[call-overload]
 
 
 def _fetch(home: Path) -> None:
     with tempfile.TemporaryDirectory(dir=home.parent) as scratch:
         work = Path(scratch)
         (work / "pom.xml").write_text(POM.format(version=VERSION))
-        maven = ["mvn", "-q", "-B", "-f", str(work / "pom.xml"), "dependency:copy-dependencies", f"-DoutputDirectory={work / 'jars'}"]
-        done = subprocess.run(maven, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise ServerFailed(f"Maven could not fetch Kafka {VERSION}: {(done.stdout + done.stderr)[-2000:]}")
+        say(f"fetching Apache Kafka {VERSION} with Maven")
+        into = f"-DoutputDirectory={work / 'jars'}"
+        run(["mvn", "-q", "-B", "-f", work / "pom.xml", "dependency:copy-dependencies", into], seconds=600)
         (work / "jars").rename(home)  # whole or not at all, however this ends
 
 
@@ -151,30 +98,37 @@ class Node:
         folder.mkdir(parents=True)
         self.properties = folder / "server.properties"
         self.properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-        self.served: Served | None = None
+        self.process: subprocess.Popen[bytes] | None = None
 
     def format(self, cluster: str) -> None:
-        command = _java(TOOL_JVM, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(self.properties))
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise ServerFailed(f"Kafka's storage could not be formatted: {(done.stdout + done.stderr)[-2000:]}")
+        run(_java(TOOL_JVM, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(self.properties)))
 
     def start(self) -> None:
-        self.served = Served(_java(BROKER_JVM, "kafka.Kafka", str(self.properties)), self.folder / "log")
+        if self.process is None:
+            self.process = spawn(_java(BROKER_JVM, "kafka.Kafka", str(self.properties)), log=self.folder / "log")
 
-    def running(self) -> Served:
-        if self.served is None:
-            raise ServerFailed("this broker is not running")
-        return self.served
+    @property
+    def pid(self) -> int:
+        """The running process's; a broker that ended by itself says why."""
+        if self.process is None or self.process.poll() is not None:
+            raise ServerError(f"Kafka's node {self.number} is not running:\n{tail(self.folder / 'log')}")
+        return self.process.pid
 
     def stop(self) -> None:
-        if self.served is not None:
-            self.served.stop()
-            self.served = None
+        if self.process is not None:
+            stop_process(self.process)
+            self.process = None
 
     def kill(self) -> None:
-        self.running().kill()
-        self.served = None
+        if self.process is not None:
+            stop_process(self.process, signal.SIGKILL)
+            self.process = None
+
+    def freeze(self) -> None:
+        freeze(self.pid)
+
+    def thaw(self) -> None:
+        thaw(self.pid)
 
 
 class Kafka:
@@ -186,9 +140,11 @@ class Kafka:
         self.secured = ",".join(f"127.0.0.1:{port}" for port in secured)
 
     @classmethod
-    def start(cls, folder: Path, *, brokers: int = 1, settings: Mapping[str, str] | None = None, secure: bool = False) -> Self:
+    def start(
+        cls, folder: Path, *, brokers: int = 1, settings: Mapping[str, str] | None = None, secure: bool = False
+    ) -> Self:
         """Start a fresh cluster; `secure` adds `.secured`, a listener with SASL and rights for `USERS`."""
-        ports = free_ports(3 * brokers)
+        ports = _free_ports(3 * brokers)
         plain, control, secured = ports[:brokers], ports[brokers : 2 * brokers], ports[2 * brokers :]
         voters = ",".join(f"{n + 1}@127.0.0.1:{port}" for n, port in enumerate(control))
         nodes = []
@@ -214,16 +170,12 @@ class Kafka:
     def start_again(self, timeout: float = 60) -> None:
         """Start the nodes that are down and wait until all of them serve."""
         for node in self.nodes:
-            if node.served is None:
-                node.start()
-        deadline = time.monotonic() + timeout
-        while not self._complete():
-            for node in self.nodes:
-                node.running().check()
-            if time.monotonic() > deadline:
-                raise ServerFailed(f"Kafka did not come up in {timeout} s, see {self.nodes[0].folder}")
+            node.start()
+        wait_until(self._complete, seconds=timeout, what=f"Kafka in {self.nodes[0].folder.parent} serves")
 
     def _complete(self) -> bool:
+        for node in self.nodes:
+            node.pid  # noqa: B018 - raises if it has ended
         try:
             seen = self.admin().list_topics(timeout=1)
         except KafkaException:
@@ -240,11 +192,11 @@ class Kafka:
 
     def freeze(self) -> None:
         for node in self.nodes:
-            node.running().freeze()
+            node.freeze()
 
     def thaw(self) -> None:
         for node in self.nodes:
-            node.running().thaw()
+            node.thaw()
 
     def admin(self) -> AdminClient:
         # A client of its own for each question: one that lived through an outage sits out its back-off first.
@@ -254,7 +206,9 @@ class Kafka:
         topic = NewTopic(name, partitions, replication_factor=len(self.nodes), config=dict(config or {}))
         admin = self.admin()
         admin.create_topics([topic])[name].result(30)
-        _until(lambda: name in (known := admin.list_topics(timeout=5).topics) and _led(known[name]), f"topic {name}")
+        wait_until(
+            lambda: _led(admin.list_topics(timeout=5).topics.get(name)), seconds=30, what=f"topic {name} is made"
+        )
 
     def configure_topic(self, name: str, config: Mapping[str, str]) -> None:
         resource = ConfigResource(ConfigResource.Type.TOPIC, name, set_config=dict(config))
@@ -263,12 +217,14 @@ class Kafka:
     def delete_topic(self, name: str) -> None:
         admin = self.admin()
         admin.delete_topics([name])[name].result(30)
-        _until(lambda: name not in admin.list_topics(timeout=5).topics, f"the end of topic {name}")
+        wait_until(lambda: name not in admin.list_topics(timeout=5).topics, seconds=30, what=f"topic {name} is gone")
 
     def read_all(self, topic: str, timeout: float = 30) -> list[Stored]:
         """Every committed record of a topic from offset 0, partition by partition."""
         settings = {"bootstrap.servers": self.bootstrap, "group.id": "reader", "enable.auto.commit": False}
-        reader = Consumer(settings | {"enable.partition.eof": True, "isolation.level": "read_committed", "log_level": 0})
+        reader = Consumer(
+            settings | {"enable.partition.eof": True, "isolation.level": "read_committed", "log_level": 0}
+        )
         try:
             partitions = reader.list_topics(topic, timeout=timeout).topics[topic].partitions
             reader.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in partitions])
@@ -284,30 +240,40 @@ def _drain(reader: Consumer, open_partitions: int, deadline: float) -> list[Stor
             error = message.error()
             if error is None:
                 stamp = message.timestamp()[1]
-                headers = [(name, value or b"") for name, value in message.headers() or []]
-                found.append(Stored(message.partition(), message.offset(), message.key(), message.value(), headers, stamp))
+                headers = [(name, _bytes(value)) for name, value in message.headers() or []]
+                where = (message.partition() or 0, message.offset() or 0)
+                found.append(Stored(*where, _key(message.key()), _bytes(message.value()), headers, stamp))
             elif error.code() == KafkaError._PARTITION_EOF:
                 open_partitions -= 1
             elif error.code() != KafkaError._ALL_BROKERS_DOWN:
                 raise KafkaException(error)
     if open_partitions:
-        raise ServerFailed("Kafka did not hand out all its records in time")
+        raise ServerError("Kafka did not hand out all its records in time")
     return sorted(found, key=lambda record: record[:2])
 
 
-def _led(topic: object) -> bool:
-    return all(partition.leader >= 0 for partition in topic.partitions.values())  # type: ignore[attr-defined]
+def _free_ports(count: int) -> list[int]:
+    ports: set[int] = set()
+    while len(ports) < count:
+        ports.add(free_port())
+    return list(ports)
 
 
-def _until(true: object, what: str, timeout: float = 30) -> None:
-    deadline = time.monotonic() + timeout
-    while not true():  # type: ignore[operator]
-        if time.monotonic() > deadline:
-            raise ServerFailed(f"waited {timeout} s for {what}")
-        time.sleep(0.02)
+def _bytes(value: str | bytes | None) -> bytes:
+    return value.encode() if isinstance(value, str) else value or b""
 
 
-def _settings(number: int, voters: str, home: Path, listen: tuple[int, int, int | None], brokers: int) -> dict[str, str]:
+def _key(value: str | bytes | None) -> bytes | None:
+    return None if value is None else _bytes(value)
+
+
+def _led(topic: TopicMetadata | None) -> bool:
+    return topic is not None and all(partition.leader >= 0 for partition in topic.partitions.values())
+
+
+def _settings(
+    number: int, voters: str, home: Path, listen: tuple[int, int, int | None], brokers: int
+) -> dict[str, str]:
     plain, control, secured = listen
     replicas = str(min(brokers, 3))
     settings = {
