@@ -1,0 +1,1 @@
+"""Numbered steps from nothing to the schema of this release."""
