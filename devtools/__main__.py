@@ -34,7 +34,11 @@ def main(words: list[str]) -> int:
     if find_spec(module) is None:
         print(f"dev: {name} is not here yet ({module} is missing)", file=sys.stderr)
         return 2
-    return int(import_module(module).main(rest))
+    try:
+        return int(import_module(module).main(rest))
+    except RuntimeError as error:  # ours: a server or a wheel that could not be had, in a sentence
+        print(f"dev: {error}", file=sys.stderr)
+        return 3
 
 
 def caller_folder() -> Path:
