@@ -12,6 +12,7 @@ SCRIPTS = Path(sys.prefix) / "bin"
 CHECKS = {
     "ruff": ["ruff", "check", "--quiet", "."],
     "mypy": ["mypy", "--cache-dir", ".dev/mypy", "--no-error-summary"],
+    "pyright": ["basedpyright", "--level", "error"],
     "import-linter": ["lint-imports", "--no-cache", "--no-logo"],
 }
 
