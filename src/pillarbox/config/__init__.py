@@ -4,13 +4,14 @@
 (`${ENV}`, `file:/path`, `call:package.module:function`) into what it stands for, at each connect.
 """
 
-from pillarbox.config.load import examine, load
+from pillarbox.config.load import SECTIONS, examine, load
 from pillarbox.config.model import Config, DatabaseConfig, LogConfig, MatchConfig, RelayConfig, RouteConfig, SinkConfig
 from pillarbox.config.problems import problems
 from pillarbox.config.secrets import masked, secret
 from pillarbox.config.values import Problem
 
 __all__ = [
+    "SECTIONS",
     "Config",
     "DatabaseConfig",
     "LogConfig",

@@ -126,7 +126,7 @@ def _routes(config: Config, _: Mapping[str, str]) -> Iterator[Problem]:
     for name in sorted(unused):
         yield Problem(f"sinks.{name}", "is used by no route.", f'Add a route with sink = "{name}".', "warning")
     if not config.routes:
-        yield Problem("routes", "are none: `run` delivers what the stored routes say.", "Add [routes.NAME].", "warning")
+        yield Problem("routes", "is empty: `run` delivers what stored routes say.", "Add [routes.NAME].", "warning")
 
 
 def _times(config: Config, _: Mapping[str, str]) -> Iterator[Problem]:
