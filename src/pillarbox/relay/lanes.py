@@ -1,0 +1,222 @@
+"""One lane in memory: what was read and not settled yet. Pure: no clock, no thread, no database.
+
+First gear: a page is in flight as a page; an accepted id goes into the route's set `done`, and the cut moves over it.
+Only a message that was not accepted at once gets an entry of its own (`holds.py`), and its key a place in `stopped`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+
+from pillarbox.outcome import Handle
+from pillarbox.ports import Held, Page, Position, RowTuple
+from pillarbox.relay.holds import LIVE_STATES, Entry, OrderKey, Run, Stopped, revive
+
+Done = set[Handle]
+OVERHEAD = 600  # bytes a row takes beside its payload
+MOST_FOLLOWERS = 20_000  # ids above the cursor that may wait behind stopped keys
+
+
+class InPage:
+    """A page on its way: `passed` rows are settled, `finished` rows are known to be passable."""
+
+    __slots__ = ("bytes", "finished", "page", "passed")
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        self.passed = 0
+        self.finished = 0
+        self.bytes = sum([len(row[6]) for row in page.rows]) + OVERHEAD * len(page.rows)
+
+
+class Window:
+    """What one relay knows of one lane it owns."""
+
+    def __init__(self, lane: int, term: int, position: Position, done: Done, *, ordered: bool = True) -> None:
+        self.lane = lane
+        self.term = term
+        self.saved = position
+        self.reading = position
+        self.done = done  # shared by the lanes of a route
+        self.ordered = ordered
+        self.pages: deque[InPage] = deque()
+        self.ready: deque[RowTuple] = deque()  # may go now, in read order
+        self.stopped: dict[OrderKey, Stopped] = {}
+        self.replays: dict[Handle, Entry] = {}
+        self.ahead: dict[int, Held] = {}  # ids above the cursor whose hold row speaks for them
+        self.touched: dict[OrderKey, Stopped] = {}  # keys with something to write
+        self.gone: list[Held] = []  # hold rows whose messages are all delivered
+        self.unpassed = 0
+        self.bytes = 0
+        self.leaving = False
+        self.nudged = False  # an operator was here: look at the hold rows again
+        self.settled_at = 0.0
+
+    # ---------------------------------------------------------------- reading
+
+    def order_key(self, row: Sequence[object]) -> OrderKey:
+        """What this row must stay in order with; its own id if with nothing."""
+        key = row[2]
+        return key if self.ordered and isinstance(key, str) else row[0]  # type: ignore[return-value]
+
+    def load(self, held: Iterable[Held], now: float) -> None:
+        """R4: the lane's hold rows, in `seq` order, before anything is read."""
+        for row in held:
+            if row.ahead:
+                self.ahead[row.ids[0]] = row
+            if row.state in LIVE_STATES:
+                self._enqueue(Run(row), now)
+
+    def _enqueue(self, run: Run, now: float) -> None:
+        held = run.held
+        if held.generation:
+            entry = revive(run, held.ids[0], None, now)
+            self.replays[entry.handle] = entry
+            return
+        key: OrderKey = held.key if self.ordered and held.key is not None else held.ids[0]
+        self.stopped.setdefault(key, Stopped(key)).runs.append(run)
+
+    def room(self, most: int) -> int:
+        """How many more to read: what is stopped leaves its place to others (R10)."""
+        if not self.stopped:
+            return most - self.unpassed
+        waiting = sum(s.unpassed for s in self.stopped.values())
+        return 0 if waiting > MOST_FOLLOWERS else most - self.unpassed + waiting
+
+    def admit(self, page: Page, wanted: Callable[[RowTuple], bool] | None) -> None:
+        """Take a page in: what may go now becomes `ready`, what is stopped waits, what nobody wants is done."""
+        self.reading = page.after
+        if not page.rows:
+            return
+        inpage = InPage(page)
+        self.pages.append(inpage)
+        self.unpassed += len(page.rows)
+        if self.stopped or self.ahead:
+            self._admit_slowly(inpage, wanted)
+        elif wanted is None:
+            self.ready.extend(page.rows)
+        else:
+            fits = [row for row in page.rows if wanted(row)]
+            self.ready.extend(fits)
+            if len(fits) < len(page.rows):
+                self.done.update({row[0] for row in page.rows} - {row[0] for row in fits})
+        self.bytes += inpage.bytes
+
+    def _admit_slowly(self, inpage: InPage, wanted: Callable[[RowTuple], bool] | None) -> None:
+        rows = inpage.page.rows
+        for place, row in enumerate(rows):
+            if row[0] in self.ahead:
+                continue
+            if wanted is not None and not wanted(row):
+                self.done.add(row[0])
+                continue
+            stopped = self.stopped.get(self.order_key(row))
+            if stopped is None:
+                self.ready.append(row)
+            else:  # its payload is fetched again when its turn comes
+                stopped.behind.append(row[0])
+                inpage.bytes -= len(row[6])
+                rows[place] = row[:3]
+
+    # ---------------------------------------------------------------- stopping and going on
+
+    def stop(self, row: RowTuple) -> Entry:
+        """This row was not accepted: its key is stopped, with the row as its head."""
+        key = self.order_key(row)
+        entry = Entry(self.lane, row[0], key, row)
+        stopped = self.stopped.setdefault(key, Stopped(key))
+        stopped.live.append(entry)
+        return entry
+
+    def sweep(self, earlier: Iterable[RowTuple]) -> list[RowTuple]:
+        """Put what is stopped now behind its key, in read order: first of `earlier` rows (left unanswered, or held
+        for their turn), then of what is ready. What is left of `earlier` may go."""
+        free = []
+        for row in earlier:
+            stopped = self.stopped.get(self.order_key(row))
+            if stopped is None:
+                free.append(row)
+            else:
+                stopped.behind.append(row[0])
+        ready: deque[RowTuple] = deque()
+        for row in self.ready:
+            stopped = self.stopped.get(self.order_key(row))
+            if stopped is None:
+                ready.append(row)
+            else:
+                stopped.behind.append(row[0])
+        self.ready = ready
+        return free
+
+    def finished(self, entry: Entry) -> None:
+        """It was accepted, or given up and that is committed: its key goes on."""
+        if entry.generation:
+            self.replays.pop(entry.handle, None)
+            if entry.run is not None:
+                self.gone.append(entry.run.held)
+            return
+        stopped = self.stopped.get(entry.key)
+        if stopped is None or entry not in stopped.live:
+            return  # an operator's change took it out while it was on the wire
+        stopped.live.remove(entry)
+        if entry.run is None:
+            self.done.add(entry.id)
+        else:
+            self._finished_in_run(stopped, entry, entry.run)
+        self._release(stopped)
+
+    def _finished_in_run(self, stopped: Stopped, entry: Entry, run: Run) -> None:
+        if entry.id in run.left:
+            run.left.remove(entry.id)
+        if entry.id in self.ahead:
+            del self.ahead[entry.id]
+            self.done.add(entry.id)
+        if run.left:
+            run.dirty = True
+            self.touched[stopped.key] = stopped
+        else:
+            self.gone.append(run.held)
+            if run in stopped.runs:
+                stopped.runs.remove(run)
+
+    def _release(self, stopped: Stopped) -> None:
+        if stopped.is_empty:
+            self.stopped.pop(stopped.key, None)
+            self.touched.pop(stopped.key, None)
+
+    def touch(self, entry: Entry) -> None:
+        """Its hold row, if it has one or is to have one, must be written."""
+        if entry.generation == 0:
+            self.touched[entry.key] = self.stopped[entry.key]
+        if entry.run is not None:
+            entry.run.dirty = True
+
+    # ---------------------------------------------------------------- questions
+
+    def sendable(self, now: float, *, pipelined: bool) -> Iterable[Entry]:
+        """Entries whose turn and time have come, a key's in order; behind one that has failed nothing of its key."""
+        for stopped in self.stopped.values():
+            for entry in stopped.live:
+                if entry.may_send(now):
+                    yield entry
+                elif not entry.sent:
+                    break
+                if entry.has_failed or not pipelined:
+                    break
+        for entry in self.replays.values():
+            if entry.may_send(now):
+                yield entry
+
+    def hungry(self) -> list[Stopped]:
+        """Stopped keys whose next messages must be loaded."""
+        return [s for s in self.stopped.values() if not s.live and (s.runs or s.behind)]
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing is read and unsettled."""
+        return not (self.pages or self.gone or self.touched)
+
+    def forgotten(self) -> set[Handle]:
+        """The ids of this lane in the route's `done`, to be taken out when the lane is lost."""
+        return {row[0] for inpage in self.pages for row in inpage.page.rows}

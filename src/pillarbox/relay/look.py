@@ -1,0 +1,61 @@
+"""R11: what an operator did to the hold rows, taken into a lane's memory. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from pillarbox.ports import Held
+from pillarbox.relay.holds import LIVE_STATES, OrderKey, Run, Stopped, revive
+from pillarbox.relay.lanes import Window
+
+
+def look(window: Window, rows: Sequence[Held], now: float) -> None:
+    """Make memory agree with the lane's hold rows as they are now. What is on the wire is looked at again later."""
+    window.nudged = False
+    settling = {held.seq for held in window.gone}
+    for row in rows:
+        if row.ahead:
+            window.ahead[row.ids[0]] = row
+    live = [row for row in rows if row.state in LIVE_STATES and row.seq not in settling]
+    by_key: defaultdict[OrderKey, list[Held]] = defaultdict(list)
+    for row in live:
+        if row.generation == 0:
+            by_key[row.key if window.ordered and row.key is not None else row.ids[0]].append(row)
+    for key in {*by_key, *window.stopped}:
+        _look_at_key(window, key, by_key[key])
+    _look_at_replays(window, [row for row in live if row.generation], now)
+
+
+def _look_at_key(window: Window, key: OrderKey, rows: list[Held]) -> None:
+    stopped = window.stopped.setdefault(key, Stopped(key))
+    known = [(run.held.seq, run.held.edition) for run in stopped.runs]
+    if known == [(row.seq, row.edition) for row in rows]:
+        if stopped.is_empty:
+            del window.stopped[key]
+        return
+    if any(entry.sent for entry in stopped.live):
+        window.nudged = True
+        return
+    in_log = [entry.id for entry in stopped.live if entry.run is None and not entry.has_failed]
+    failed = [entry for entry in stopped.live if entry.run is None and entry.has_failed]
+    stopped.live.clear()
+    stopped.live.extend(failed)
+    stopped.behind.extendleft(reversed(in_log))
+    stopped.runs.clear()
+    stopped.runs.extend(Run(row) for row in rows)
+    window.touched.pop(key, None)
+    if stopped.is_empty:
+        del window.stopped[key]
+
+
+def _look_at_replays(window: Window, rows: list[Held], now: float) -> None:
+    seen = {(row.ids[0], row.generation): row for row in rows}
+    for handle, entry in list(window.replays.items()):
+        if handle not in seen and not entry.sent:
+            del window.replays[handle]
+    for handle, row in seen.items():
+        entry = window.replays.get(handle)
+        if entry is not None and (entry.sent or entry.run is not None and entry.run.held.edition == row.edition):
+            continue
+        window.replays[handle] = revive(Run(row), row.ids[0], None, now)
