@@ -82,7 +82,7 @@ class Database:
         """Every row of one statement outside any transaction."""
         with self._typed():
             conn = self._open()
-            return self._patiently(lambda: _fetch(conn, sql, parameters))
+            return self._patiently(lambda: fetch(conn, sql, parameters))
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
@@ -143,13 +143,19 @@ class Database:
             self._clock.sleep(PAUSE)
 
 
-def _fetch(conn: sqlite3.Connection, sql: str, parameters: Sequence[object]) -> list[tuple[Any, ...]]:
+def storable(text: str | None) -> str | bytes | None:
+    """Text as it may be bound to `CAST(? AS TEXT)`; with surrogates in it, the bytes it was read from."""
+    return text if text is None or text.isascii() else text.encode("utf-8", "surrogateescape")
+
+
+def fetch(conn: sqlite3.Connection, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+    """Every row; text that is no UTF-8 comes with surrogates."""
     try:
         return conn.execute(sql, parameters).fetchall()
     except sqlite3.OperationalError as error:
         if "Could not decode" not in str(error):
             raise
-    # Somebody wrote text that is no UTF-8. Only that row may suffer: its surrogates are refused when it is encoded.
+    # Only the row of whoever wrote it may suffer: its surrogates are refused when it is encoded.
     before = conn.text_factory
     conn.text_factory = lambda raw: raw.decode("utf-8", "surrogateescape")
     try:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pillarbox.clock import Clock, SystemClock
 from pillarbox.crashpoints import here
 from pillarbox.ports import Changes, Held, Page, RowTuple, Settled
-from pillarbox.storage.sqlite.connection import Database
+from pillarbox.storage.sqlite.connection import Database, storable
 from pillarbox.storage.sqlite.sql import SQL
 
 LOOKS = 20  # how often `wait` looks whether somebody has committed
@@ -84,10 +84,14 @@ def _write_holds(conn: sqlite3.Connection, route: str, change: Changes) -> Settl
 
 def _as_changed(route: str, lane: int, held: Held) -> tuple[object, ...]:
     ids = json.dumps(held.ids)
-    values = (ids, held.state, held.attempts, held.unknowns, held.due_in, held.error, held.ahead)
+    values = (ids, held.state, held.attempts, held.unknowns, held.due_in, _plain(held.error), held.ahead)
     return (*values, held.seq, route, lane, held.edition)
 
 
 def _as_added(route: str, lane: int, held: Held) -> tuple[object, ...]:
-    head = (route, lane, json.dumps(held.ids), held.generation, held.key, held.state)
-    return (*head, held.attempts, held.unknowns, held.due_in, held.error, held.ahead)
+    head = (route, lane, json.dumps(held.ids), held.generation, storable(held.key), held.state)
+    return (*head, held.attempts, held.unknowns, held.due_in, _plain(held.error), held.ahead)
+
+
+def _plain(error: str) -> str:
+    return error.encode("utf-8", "replace").decode()  # a sink's words may hold surrogates; SQLite stores none

@@ -36,11 +36,11 @@ DELETE FROM {schema}hold WHERE seq = ? AND route = ? AND lane = ? AND state <> '
 -- name: hold_changed
 -- A hold row as it is to be, if it still is as it was last seen.
 UPDATE {schema}hold SET ids = ?, state = ?, attempts = ?, unknowns = ?,
-  next_attempt_at = (SELECT now FROM {schema}clock) + ?, error = ?, ahead = ?,
+  next_attempt_at = (SELECT now FROM {schema}clock) + ?, error = CAST(? AS TEXT), ahead = ?,
   edition = edition + 1, changed_at = (SELECT now FROM {schema}clock)
 WHERE seq = ? AND route = ? AND lane = ? AND edition = ?;
 
 -- name: hold_added
 -- A message set aside, a run that waits behind one, or one given up.
 INSERT INTO {schema}hold (route, lane, ids, generation, key, state, attempts, unknowns, next_attempt_at, error, ahead)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, (SELECT now FROM {schema}clock) + ?, ?, ?);
+VALUES (?, ?, ?, ?, CAST(? AS TEXT), ?, ?, ?, (SELECT now FROM {schema}clock) + ?, CAST(? AS TEXT), ?);
