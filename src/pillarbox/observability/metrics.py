@@ -1,0 +1,146 @@
+"""Prometheus metrics, with names that others' alerts rely on. No key and no id is ever a label."""
+
+from __future__ import annotations
+
+from collections import Counter as Tally
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from pillarbox import events
+from pillarbox.events import Event
+from pillarbox.views import Overview
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+PUBLISH = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+DELIVERY = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200, 86400)
+
+E = TypeVar("E", bound=Event)
+
+
+class Metrics:
+    """A subscriber of events with a registry of its own; `look` asks the database about the installation."""
+
+    def __init__(self, version: str, look: Callable[[], Overview | None] = lambda: None) -> None:
+        self.registry = CollectorRegistry()
+        self._lanes: Tally[str] = Tally()
+        self._make_counters()
+        self._make_gauges(version)
+        self.registry.register(Installation(look))
+        self._handlers = self._make_handlers()
+
+    def __call__(self, event: Event) -> None:
+        if (handler := self._handlers.get(type(event))) is not None:
+            handler(event)
+
+    def text(self) -> bytes:
+        """Everything, as Prometheus reads it."""
+        return generate_latest(self.registry)
+
+    def _make_counters(self) -> None:
+        by_sink, by_route = ("route", "sink"), ("route",)
+        counter, histogram = self._counter, self._histogram
+        self.delivered = counter("delivered", "Messages acknowledged by a sink.", by_sink)
+        self.refused = counter("refused", "Refusals of a single message by a sink.", by_route)
+        self.retried = counter("retried", "Refused messages that are to be sent again.", by_route)
+        self.unknown = counter("unknown", "Messages sent whose answer never came.", by_route)
+        self.lease_lost = counter("lease_lost", "Times this process lost its lease.", ())
+        self.publish = histogram("publish_seconds", "Handed over to acknowledged (samples).", by_sink, PUBLISH)
+        self.delivery = histogram("delivery_seconds", "Added to acknowledged (samples).", by_sink, DELIVERY)
+
+    def _make_gauges(self, version: str) -> None:
+        gauge = self._gauge
+        self.lanes_owned = gauge("lanes_owned", "Lanes this process owns.", ("route",))
+        self.sink_up = gauge("sink_up", "1 while this process can use the sink.", ("route", "sink"))
+        self.in_flight = gauge("in_flight", "Messages with the sink and not yet answered.", ("route", "sink"))
+        self.warning = gauge("warning", "1 while a state that needs somebody lasts.", ("reason",))
+        gauge("build_info", "Which release this is.", ("version",)).labels(version).set(1)
+
+    def _make_handlers(self) -> dict[type[Event], Callable[[Any], None]]:
+        return {
+            events.Delivered: self._on_delivered,
+            events.MessageRefused: self._on_refused,
+            events.AnswerUnknown: lambda event: self.unknown.labels(event.route).inc(event.count),
+            events.SinkUp: lambda event: self.sink_up.labels(event.route, event.sink).set(1),
+            events.SessionOpened: lambda event: self.sink_up.labels(event.route, event.sink).set(1),
+            events.SinkDown: lambda event: self.sink_up.labels(event.route, event.sink).set(0),
+            events.LanesTaken: lambda event: self._own(event.route, len(event.lanes)),
+            events.LanesGivenBack: lambda event: self._own(event.route, -len(event.lanes)),
+            events.LaneLost: lambda event: self._own(event.route, -1),
+            events.LeaseLost: lambda _: self.lease_lost.inc(),
+            events.Warned: lambda event: self.warning.labels(event.reason).set(int(event.active)),
+        }
+
+    def _on_delivered(self, event: events.Delivered) -> None:
+        self.delivered.labels(event.route, event.sink).inc(event.count)
+        for seconds in event.publishes:
+            self.publish.labels(event.route, event.sink).observe(seconds)
+        for seconds in event.waits:
+            # Clocks of two machines: an acknowledgement before the message was added was a quick one.
+            self.delivery.labels(event.route, event.sink).observe(max(0.0, seconds))
+
+    def _on_refused(self, event: events.MessageRefused) -> None:
+        self.refused.labels(event.route).inc()
+        if event.next_in is not None:
+            self.retried.labels(event.route).inc()
+
+    def _own(self, route: str, more: int) -> None:
+        self._lanes[route] = max(0, self._lanes[route] + more)
+        self.lanes_owned.labels(route).set(self._lanes[route])
+
+    def _counter(self, name: str, meaning: str, labels: tuple[str, ...]) -> Counter:
+        return Counter(f"pillarbox_{name}", meaning, labels, registry=self.registry)
+
+    def _gauge(self, name: str, meaning: str, labels: tuple[str, ...]) -> Gauge:
+        return Gauge(f"pillarbox_{name}", meaning, labels, registry=self.registry)
+
+    def _histogram(self, name: str, meaning: str, labels: tuple[str, ...], buckets: tuple[float, ...]) -> Histogram:
+        return Histogram(f"pillarbox_{name}", meaning, labels, registry=self.registry, buckets=buckets)
+
+
+class Installation(Collector):
+    """Gauges of the whole installation, the same from every relay: read them with max(). Absent when unknown."""
+
+    def __init__(self, look: Callable[[], Overview | None]) -> None:
+        self._look = look
+
+    def describe(self) -> list[GaugeMetricFamily]:
+        return []  # else registering would look at the database
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        seen = self._look()
+        if seen is None:
+            return
+        yield from self._by_route(seen)
+        plain = {
+            "unrouted": ("Messages that no route matches.", seen.unrouted),
+            "log_bytes": ("Size of the log on disk.", seen.log_bytes),
+            "segments_ahead": ("Segments that lie ready beyond the open one.", seen.segments_ahead),
+            "oldest_transaction_seconds": (
+                "Age of the oldest open transaction; it holds retention back.",
+                seen.oldest_transaction[0] if seen.oldest_transaction else 0,
+            ),
+        }
+        for name, (meaning, value) in plain.items():
+            yield GaugeMetricFamily(f"pillarbox_{name}", meaning, value=value)
+
+    @staticmethod
+    def _by_route(seen: Overview) -> Iterator[GaugeMetricFamily]:
+        families = {
+            "oldest_undelivered_seconds": "Age of the oldest message not delivered.",
+            "held": "Messages set aside and those that wait behind them.",
+            "dead": "Messages given up.",
+        }
+        made = {
+            name: GaugeMetricFamily(f"pillarbox_{name}", meaning, labels=["route"])
+            for name, meaning in families.items()
+        }
+        for route in seen.routes:
+            waits = [lane.oldest for lane in seen.lanes if lane.route == route.name and lane.oldest is not None]
+            made["oldest_undelivered_seconds"].add_metric([route.name], max([*waits, route.oldest_held or 0.0]))
+            made["held"].add_metric([route.name], route.held + route.waiting)
+            made["dead"].add_metric([route.name], route.dead)
+        yield from made.values()
