@@ -7,6 +7,9 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 
+unix_ns = time.time_ns  # for ids that begin with the time
+
+
 class Clock(Protocol):
     """Time as the relay sees it. A simulator passes its own."""
 
