@@ -16,8 +16,10 @@
     ├── Retryable                       deadlock, serialisation failure, lock time-out: run the transaction again
     ├── DatabaseUnavailable             the database cannot be reached, or this server must not be used
     ├── SchemaMismatch                  the installation is newer or older than this release, or damaged
+    ├── IdentityDiffers                 the database was cloned or restored: an operator must adopt it first
     ├── ConfigError                     the configuration, with every problem found
-    ├── SinkUnavailable                 the sink cannot be opened now
+    ├── SinkUnavailable                 the sink cannot be opened now; raised by a callable: this is an outage
+    ├── Reject                          raised by a callable that is a sink: this one message cannot be accepted
     └── Refused                         an operator's request that cannot be done as asked
 """
 
@@ -125,6 +127,12 @@ class SchemaMismatch(PillarboxError):
     code = "schema_mismatch"
 
 
+class IdentityDiffers(PillarboxError):
+    """The installation belongs to another cluster or environment."""
+
+    code = "identity_differs"
+
+
 class ConfigError(PillarboxError):
     """The configuration has problems."""
 
@@ -135,6 +143,12 @@ class SinkUnavailable(PillarboxError):
     """The sink cannot be opened now."""
 
     code = "sink_unavailable"
+
+
+class Reject(PillarboxError):
+    """This message cannot be accepted."""
+
+    code = "reject"
 
 
 class Refused(PillarboxError):
