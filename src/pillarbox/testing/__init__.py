@@ -1,0 +1,1 @@
+"""For your own tests, and ours: contract suites, the history checker, faults."""
