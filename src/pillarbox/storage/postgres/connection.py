@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
+from uuid import UUID
 
 import psycopg
 from psycopg import conninfo, pq
 
 from pillarbox.clock import Clock, SystemClock
 from pillarbox.errors import ConfigError, DatabaseUnavailable
+from pillarbox.ports import InDoubt
 from pillarbox.storage.postgres import failure
 from pillarbox.storage.sql import identifier, load
 
@@ -26,7 +28,13 @@ CONNECT = {
     "target_session_attrs": "read-write",  # a standby's snapshots are not ours (DESIGN 2.2 rule 5)
 }
 # Whatever the statistics say, the read stays on its indexes (rule 10): an unhinted plan took half a second after a stop.
-PLAN = {"jit": "off", "plan_cache_mode": "force_generic_plan", "enable_seqscan": "off", "enable_bitmapscan": "off"}
+PLAN = {
+    "jit": "off",
+    "plan_cache_mode": "force_generic_plan",
+    "enable_seqscan": "off",
+    "enable_bitmapscan": "off",
+    "max_parallel_workers_per_gather": "0",
+}
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 NOTICED_WITHIN = 0.1  # seconds after its deadline
 
@@ -123,6 +131,13 @@ class Database:
             else:
                 cursor.execute(text.encode())
             return cursor.fetchall() if cursor.description else []
+
+    def trust(self, token: bytes | None) -> None:
+        """Nothing in memory is trusted once the server has another crash token than before (DESIGN 2.2 rule 5)."""
+        found = None if token is None else str(UUID(bytes=bytes(token)))
+        if found is None or self.token not in (None, found):
+            raise InDoubt
+        self.token = found
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
