@@ -264,12 +264,17 @@ def _meaning(loc: tuple[int | str, ...]) -> str:
     return dict(_names(_section_of(loc))).get(str(loc[-1]), "")
 
 
-def _drop(tree: Any, loc: tuple[int | str, ...]) -> None:
-    """Take the malformed part out; what is only missing takes its whole table along."""
-    container, name = tree, loc[0]
-    for part in loc[1:]:
-        below = container[name]
-        if not isinstance(below, dict) or part not in below:
+def _drop(tree: Tree, loc: tuple[int | str, ...]) -> None:
+    """Take the malformed part out; what lacks a part is malformed itself."""
+    above: dict[Any, Any] = tree
+    name = loc[0]
+    for depth, part in enumerate(loc[1:], 2):
+        place = above.get(name)
+        if not isinstance(place, dict) or part == "[key]":
             break
-        container, name = below, part
-    del container[name]
+        if part not in place:
+            if depth < len(loc):
+                return  # gone already, with the table around it
+            break
+        above, name = place, part
+    above.pop(name, None)

@@ -8,13 +8,15 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from pillarbox.config.model import PERIODS, Config, DatabaseConfig
+from pillarbox.config.model import PERIODS, Config, DatabaseConfig, RouteConfig
 from pillarbox.config.secrets import callable_of, is_reference, secret
 from pillarbox.config.values import Problem, spoken
 from pillarbox.errors import ConfigError
 
 # About 36 segments may be attached before reading slows down (DESIGN 2.1); three of them lie ahead, one is open.
 MOST_SEGMENTS = 32
+TOPIC_FIELDS = ("aggregate", "type", "key")
+_FIELD = re.compile(r"\{(\w+)\}")
 _POOLER = re.compile(r":6432\b|port\s*=\s*'?6432\b|pgbouncer|pooler|pgcat|odyssey", re.IGNORECASE)
 _KNOWN_URL = re.compile(r"^(postgres(ql)?://|sqlite:///)", re.IGNORECASE)
 _CONNINFO = re.compile(r"^\s*\w+\s*=")
@@ -114,19 +116,30 @@ def _routes(config: Config, _: Mapping[str, str]) -> Iterator[Problem]:
             near = difflib.get_close_matches(route.sink, config.sinks, n=1)
             cure = f"Did you mean `{near[0]}`?" if near else f"Add [sinks.{route.sink}]."
             yield Problem(f"routes.{name}.sink", f"names no sink: there is no [sinks.{route.sink}].", cure)
-        for field in ("topic", "force_topic"):
-            if route.order == "key" and "{type}" in (getattr(route, field) or ""):
-                yield Problem(
-                    f"routes.{name}.{field}",
-                    "has {type} on an ordered route: nothing orders messages of one key across topics.",
-                    'Leave {type} out, or set order = "none".',
-                    "warning",
-                )
+        yield from _topics(name, route)
     unused = set(config.sinks) - {route.sink for route in config.routes.values()}
     for name in sorted(unused):
         yield Problem(f"sinks.{name}", "is used by no route.", f'Add a route with sink = "{name}".', "warning")
     if not config.routes:
         yield Problem("routes", "is empty: `run` delivers what stored routes say.", "Add [routes.NAME].", "warning")
+
+
+def _topics(name: str, route: RouteConfig) -> Iterator[Problem]:
+    for field in ("topic", "force_topic"):
+        fields = _FIELD.findall(getattr(route, field) or "")
+        for unknown in sorted(set(fields) - set(TOPIC_FIELDS)):
+            yield Problem(
+                f"routes.{name}.{field}",
+                f"has {{{unknown}}}, which no message has.",
+                f"Known are {', '.join(f'{{{known}}}' for known in TOPIC_FIELDS)}.",
+            )
+        if route.order == "key" and "type" in fields:
+            yield Problem(
+                f"routes.{name}.{field}",
+                "has {type} on an ordered route: nothing orders messages of one key across topics.",
+                'Leave {type} out, or set order = "none".',
+                "warning",
+            )
 
 
 def _times(config: Config, _: Mapping[str, str]) -> Iterator[Problem]:
