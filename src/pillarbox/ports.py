@@ -10,7 +10,7 @@ as this release knows it. It retries nothing by itself.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
@@ -272,6 +272,9 @@ class Desk(Protocol):
     def scheduled(self, ids: Sequence[str], aggregate: str | None, key: str | None, limit: int) -> list[Found]:
         """Messages that are to be added later, the next one first."""
 
+    def all_of(self, aggregate: str, key: str) -> Iterator[list[Found]]:
+        """Every message of this key, wherever it lies, a page at a time: this one walks a lane's whole log."""
+
     def close(self) -> None:
         """Hang up."""
 
@@ -292,8 +295,8 @@ class Actions(Protocol):
     def cancel(self, found: Sequence[Found], note: Note) -> list[UUID]:
         """Take these out of `scheduled`."""
 
-    def adopt(self, start: str, environment: str, note: Note) -> dict[str, int]:
-        """Make this cluster the installation's own, going on from `cursor`, `unread` or `now`; what became of how many."""
+    def adopt(self, start: str, environment: str, note: Note, *, dry_run: bool) -> dict[str, int]:
+        """Make this cluster the installation's own, going on from `cursor`, `unread` or `now`; what becomes of how many."""
 
     def close(self) -> None:
         """Hang up."""

@@ -24,14 +24,6 @@ FROM unnest($1::text[], $2::int2[], $3::text[], $4::int[], $5::text[], $6::text[
   $10::bool[]) WITH ORDINALITY w(route, lane, ids, generation, key, state, attempts, unknowns, error, ahead, n)
 ORDER BY w.n;
 
--- name: act_first_waiting
--- The first live row of each of these keys, if it only waits: what stood before it has gone.
-SELECT h.seq FROM (SELECT DISTINCT route, lane, key FROM unnest($1::text[], $2::int2[], $3::text[]) x(route, lane, key)) w
-CROSS JOIN LATERAL (
-  SELECT x.seq, x.state FROM {schema}.hold x WHERE x.route = w.route AND x.lane = w.lane AND x.key = w.key
-    AND x.generation = 0 AND x.state IN ('retry', 'waiting', 'blocked') ORDER BY x.seq LIMIT 1) h
-WHERE h.state = 'waiting' ORDER BY h.seq;
-
 -- name: act_generations
 -- The highest generation of each of these messages, whatever the route.
 SELECT h.id, max(h.generation) FROM {schema}.hold h WHERE h.id = ANY ($1::bigint[]) GROUP BY h.id;
@@ -61,3 +53,21 @@ UPDATE {schema}.kept k SET payload = '', headers = NULL WHERE k.id = ANY ($1::bi
 -- Take messages out of `scheduled`; the ones still there.
 DELETE FROM {schema}.scheduled s USING unnest($1::uuid[]) w(message_id) WHERE s.message_id = w.message_id
 RETURNING s.message_id, s.aggregate, s.type, s.key;
+
+-- name: act_unfinished
+-- Of these messages, what is in `hold` of a route and not final: it must not be delivered any more.
+SELECT DISTINCT h.seq FROM unnest($1::bigint[], $2::int2[], $3::text[]) w(id, lane, key) CROSS JOIN LATERAL (
+  SELECT x.seq, x.state FROM {schema}.hold x WHERE x.id = w.id
+  UNION ALL
+  SELECT x.seq, x.state FROM {schema}.route r JOIN {schema}.hold x ON x.route = r.name AND x.lane = w.lane AND x.key = w.key
+  WHERE x.id <> w.id AND w.id = ANY (x.ids)) h
+WHERE h.state IN ('retry', 'waiting', 'blocked', 'dead') ORDER BY h.seq;
+
+-- name: act_skip_ahead
+-- Final rows above the cursors, for routes that have not read these messages and hold no row of them.
+INSERT INTO {schema}.hold (route, lane, ids, key, state, error, ahead)
+SELECT w.route, w.lane, ARRAY[w.id], w.key, 'skipped', w.error, true
+FROM unnest($1::text[], $2::int2[], $3::bigint[], $4::text[], $5::text[]) w(route, lane, id, key, error)
+JOIN {schema}.lane l ON l.route = w.route AND l.lane = w.lane
+WHERE NOT EXISTS (SELECT FROM {schema}.hold h WHERE h.route = w.route AND h.id = w.id AND h.generation = 0)
+RETURNING id;

@@ -1,0 +1,164 @@
+"""What people ask of an installation in PostgreSQL: every statement starts at the cursors or at an index."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from pillarbox.storage.asked import fitting, found_from, named, split_ids
+from pillarbox.storage.estimate import Segment, pending
+from pillarbox.storage.postgres.connection import Database, Rows
+from pillarbox.views import Found, HoldLine, LaneLine, Overview, Pick, RouteLine, Standing, Trouble
+
+PATIENCE = 30.0  # seconds; a person waits longer than a relay, a stuck server longer still
+LOOK = (
+    "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY",
+    "SET LOCAL jit = off",
+    "SET LOCAL enable_seqscan = off",
+)
+
+
+class PostgresDesk:
+    """The `Desk` port. Reads from the primary, in one snapshot a question, and never a payload."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    def close(self) -> None:
+        self._db.close()
+
+    def overview(self) -> Overview:
+        with self._snapshot():
+            environment, same, version, lanes, top = self._one("desk_installation")
+            segments = [Segment(*row) for row in self._run("desk_segments", lanes)]
+            scheduled, overdue, log_bytes = self._one("desk_rest")
+            counts = self._run("desk_counts")
+            return Overview(
+                environment=environment,
+                same_system=same,
+                schema_version=version,
+                relays=[(id, host, release, tuple(serves)) for id, host, release, serves in self._run("desk_relays")],
+                routes=[self._route(row, counts) for row in self._run("desk_routes")],
+                lanes=self._lanes(segments, top),
+                troubles=[Trouble(*row) for row in self._run("desk_troubles")],
+                unrouted=sum(row[2] for row in counts if row[:2] == ("unrouted", "dead")),
+                scheduled=scheduled,
+                overdue=overdue,
+                log_bytes=log_bytes,
+                segments=len([s for s in segments if s.state != "ahead"]),
+                segments_ahead=len([s for s in segments if s.state == "ahead"]),
+                oldest_transaction=next(iter(self._run("desk_transaction")), None),
+            )
+
+    def _route(self, row: tuple[Any, ...], counts: Rows) -> RouteLine:
+        name, definition, paused, start = row
+        mine = {
+            state: (rows, messages, lane, first)
+            for route, state, rows, messages, lane, first in counts
+            if route == name
+        }
+        live = [mine[state] for state in ("retry", "waiting", "blocked") if state in mine]
+        held = sum(mine[state][0] for state in ("retry", "blocked") if state in mine)
+        ages = [self._one("desk_age", lane, first) for _rows, _messages, lane, first in live]
+        return RouteLine(
+            name=name,
+            definition=definition,
+            paused=paused,
+            start=start,
+            held=held,
+            waiting=sum(int(messages) for _rows, messages, _lane, _first in live) - held,
+            dead=mine["dead"][0] if "dead" in mine else 0,
+            oldest_held=max((age[0] for age in ages if age), default=None),
+        )
+
+    def _lanes(self, segments: Sequence[Segment], top: int) -> list[LaneLine]:
+        late = {(route, lane): (number, age) for route, lane, number, age in self._run("desk_late")}
+        lines = []
+        for route, lane, owner, term, settled, cursor, counted, last, oldest in self._run("desk_lanes"):
+            number, exact = pending(segments, int(cursor["last"]), counted, last, top)
+            more, older = late.get((route, lane), (0, None))
+            ages = [age for age in (oldest, older) if age is not None]
+            lines.append(
+                LaneLine(route, lane, owner, term, settled, number + more, exact, max(ages, default=None), cursor)
+            )
+        return lines
+
+    def moved(self, lanes: Sequence[LaneLine]) -> dict[str, int]:
+        lasts = [int(line.position["last"]) for line in lanes]
+        rows = self._run("desk_moved", [line.route for line in lanes], [line.lane for line in lanes], lasts)
+        return {route: int(number) for route, number in rows}
+
+    def find(self, ids: Sequence[str]) -> list[Found]:
+        rows = self._run("desk_find", *split_ids(ids))
+        return sorted(map(found_from, rows), key=lambda found: (found.place == "scheduled", found.id))
+
+    def of_key(self, key: str, aggregate: str | None, limit: int) -> list[Found]:
+        held = [str(row[0]) for row in self._run("desk_held_of_key", key, limit)]
+        unread = [found_from(row) for row in self._run("desk_of_key", key, aggregate, limit)]
+        known = {found.id for found in unread}
+        first = [
+            f for f in self.find(list(dict.fromkeys(held))) if f.id not in known and aggregate in (None, f.aggregate)
+        ]
+        return sorted([*first, *unread], key=lambda found: found.id)[:limit]
+
+    def standings(self, found: Sequence[Found]) -> list[Standing]:
+        logged = [f for f in found if f.place != "scheduled"]
+        ids, lanes, keys = [f.id for f in logged], [f.lane for f in logged], [f.key for f in logged]
+        with self._snapshot():
+            rows = self._run("desk_standings", ids, lanes)
+            lines = self._lines(logged)
+            heads = {(h.route, h.lane, h.key): h for h in map(HoldLine._make, self._run("desk_heads", lanes, keys))}
+        where = {f.id: (f.lane, f.key) for f in logged}
+        return [
+            Standing._make(
+                (
+                    *row[:6],
+                    tuple(line for line in lines if (line.route, line.id) == (row[0], row[3])),
+                    heads.get((row[0], *where[row[3]])),
+                    *row[6:],
+                )
+            )
+            for row in rows
+        ]
+
+    def _lines(self, found: Sequence[Found]) -> list[HoldLine]:
+        """The hold rows of these messages, each with what the message says of itself."""
+        known = {f.id: f for f in found}
+        rows = self._run("desk_lines_of", [f.id for f in found], [f.lane for f in found], [f.key for f in found])
+        lines = map(HoldLine._make, rows)
+        return [named(line, known[line.id]) for line in lines]
+
+    def holds(self, pick: Pick) -> list[HoldLine]:
+        if pick.ids:
+            return fitting(self._lines([f for f in self.find(pick.ids) if f.place != "scheduled"]), pick)
+        filters = (pick.route, pick.aggregate, pick.key, pick.type, pick.error, pick.since)
+        rows = self._run("desk_holds", list(pick.states), pick.after, *filters, pick.limit)
+        return [HoldLine._make(row) for row in rows]
+
+    def scheduled(self, ids: Sequence[str], aggregate: str | None, key: str | None, limit: int) -> list[Found]:
+        if ids:
+            return [found for found in self.find(ids) if found.place == "scheduled"][:limit]
+        return [found_from(row) for row in self._run("desk_scheduled", aggregate, key, limit)]
+
+    def all_of(self, aggregate: str, key: str) -> Iterator[list[Found]]:
+        """Every message of a key, a page of its lane at a time; for `erase`."""
+        kept = [str(id) for (id,) in self._run("desk_kept_of_key", key, aggregate)]
+        yield [*self.find(kept), *self.scheduled((), aggregate, key, 10_000)]
+        after = 0
+        while page := self._run("desk_all_of_key", key, aggregate, after):
+            after = page[-1][0]
+            yield self.find([str(id) for id, fits in page if fits])
+
+    @contextmanager
+    def _snapshot(self) -> Iterator[None]:
+        with self._db.transaction():
+            for setting in LOOK:
+                self._db.execute(setting)
+            yield
+
+    def _run(self, statement: str, *parameters: object) -> Rows:
+        return self._db.run(statement, *parameters, limit=PATIENCE)
+
+    def _one(self, statement: str, *parameters: object) -> tuple[Any, ...]:
+        return next(iter(self._run(statement, *parameters)), ())
