@@ -13,6 +13,7 @@ from pillarbox.cli.output import Output
 from pillarbox.cli.session import Exit, session_of
 from pillarbox.config import Problem
 from pillarbox.errors import Refused
+from pillarbox.wiring import sink_problems
 
 config_app = typer.Typer(help="Look at the configuration.", no_args_is_help=True, epilog=EPILOG)
 app.add_typer(config_app, name="config")
@@ -53,7 +54,9 @@ def show(ctx: typer.Context) -> None:
 def check(ctx: typer.Context) -> None:
     """Find every problem at once; exit code 3 if there is an error. Warnings are told and stop nothing."""
     session = session_of(ctx)
-    _, found = session.examined()
+    config, found = session.examined()
+    told = {problem.path for problem in found}
+    found += [problem for problem in sink_problems(config) if problem.path not in told]
     session.out.answer([problem._asdict() for problem in found], lambda: _print_problems(session.out, found))
     if any(problem.level == "error" for problem in found):
         raise typer.Exit(Exit.CONFIG)

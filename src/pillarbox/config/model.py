@@ -53,8 +53,8 @@ class DatabaseConfig(Section):
         description="The schema of Pillarbox's tables (PostgreSQL). `Outbox(schema=…)` must say the same.",
     )
     environment: str = Field(
-        default="default",
-        pattern=r"^\S{1,63}$",
+        default="production",
+        pattern=r"^[A-Za-z0-9_.-]{1,60}$",
         description="The installation's name, stored by `migrate`: a clone of production that is started as `staging` "
         "delivers nothing.",
     )
