@@ -151,6 +151,10 @@ class Database:
             raise
         self.execute("COMMIT")
 
+    def direct(self) -> Link:
+        """The connection itself, for migrations, which take any of psycopg's."""
+        return self._link or self._connect()
+
     def close(self) -> None:
         link, self._link = self._link, None
         if link is not None:
