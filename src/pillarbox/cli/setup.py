@@ -55,7 +55,7 @@ def check(ctx: typer.Context) -> None:
     """Find every problem at once; exit code 3 if there is an error. Warnings are told and stop nothing."""
     session = session_of(ctx)
     config, found = session.examined()
-    told = {problem.path for problem in found}
+    told = {problem.path for problem in found if problem.level == "error"}
     found += [problem for problem in sink_problems(config) if problem.path not in told]
     session.out.answer([problem._asdict() for problem in found], lambda: _print_problems(session.out, found))
     if any(problem.level == "error" for problem in found):

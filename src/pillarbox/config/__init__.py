@@ -4,7 +4,7 @@
 (`${ENV}`, `file:/path`, `call:package.module:function`) into what it stands for, at each connect.
 """
 
-from pillarbox.config.load import SECTIONS, examine, load
+from pillarbox.config.load import SECTIONS, examine, load, told_of
 from pillarbox.config.model import Config, DatabaseConfig, LogConfig, MatchConfig, RelayConfig, RouteConfig, SinkConfig
 from pillarbox.config.problems import problems
 from pillarbox.config.secrets import masked, secret
@@ -25,4 +25,5 @@ __all__ = [
     "masked",
     "problems",
     "secret",
+    "told_of",
 ]

@@ -75,7 +75,7 @@ def examine(
         except ValidationError as error:
             details = error.errors(include_url=False, include_context=False)
             known = {problem.path for problem in found}  # what was dropped is missing the next time
-            found += [problem for problem in map(_told, details) if problem.path not in known]
+            found += [problem for problem in map(told_of, details) if problem.path not in known]
             for detail in details:
                 _drop(tree, detail["loc"])
         else:
@@ -223,16 +223,18 @@ _WORDS = {
 }
 
 
-def _told(detail: ErrorDetails) -> Problem:
+def told_of(detail: ErrorDetails, model: type[BaseModel] | None = None) -> Problem:
     """A finding of pydantic's with the exact key path and our own cure; never the value itself."""
-    path = ".".join(str(part) for part in detail["loc"] if part != "[key]")
-    what = masked(detail["msg"]).removeprefix("Value error, ").removeprefix("Input ")
+    loc = detail["loc"]
+    names = dict(_names(model or _section_of(loc)))
+    path = ".".join(str(part) for part in loc if part != "[key]")
+    meaning = names.get(str(loc[-1]), "") if loc else ""
     if detail["type"] == "extra_forbidden":
-        return Problem(path, "is not a known setting.", _meant(detail["loc"]))
+        return Problem(path, "is not a known setting.", _meant(str(loc[-1]), list(names)))
     if detail["type"] == "missing":
-        return Problem(path, "is missing.", _meaning(detail["loc"]))
-    what = _WORDS.get(detail["type"], what)
-    return Problem(path, f"{what.rstrip('.')}.", _meaning(detail["loc"]))
+        return Problem(path, "is missing.", meaning)
+    what = masked(detail["msg"]).removeprefix("Value error, ").removeprefix("Input ")
+    return Problem(path, f"{_WORDS.get(detail['type'], what).rstrip('.')}.", meaning)
 
 
 def _section_of(loc: tuple[int | str, ...]) -> type[BaseModel]:
@@ -254,14 +256,9 @@ def _names(model: type[BaseModel]) -> Iterator[tuple[str, str]]:
         yield field.alias or name, field.description or ""
 
 
-def _meant(loc: tuple[int | str, ...]) -> str:
-    names = [name for name, _ in _names(_section_of(loc))]
-    near = difflib.get_close_matches(str(loc[-1]), names, n=1)
-    return f"Did you mean `{near[0]}`?" if near else f"Known here: {', '.join(names)}."
-
-
-def _meaning(loc: tuple[int | str, ...]) -> str:
-    return dict(_names(_section_of(loc))).get(str(loc[-1]), "")
+def _meant(name: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"Did you mean `{near[0]}`?" if near else f"Known here: {', '.join(known) or 'none'}."
 
 
 def _drop(tree: Tree, loc: tuple[int | str, ...]) -> None:
