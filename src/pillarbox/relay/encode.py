@@ -80,5 +80,3 @@ def encoder(definition: Mapping[str, Any]) -> Encode:
                 [("id", f"{h[:8]}-{h[8:12]}-{h[12:16]}-{h[16:20]}-{h[20:]}".encode()), *known[1]])  # fmt: skip
 
     return encode
-
-

@@ -32,8 +32,8 @@ class Run:
 class Entry:
     """One message that has an answer other than accepted, or whose turn comes behind one that had."""
 
-    __slots__ = ("before", "error", "failed", "generation", "id", "key", "lane", "next_at", "row", "run", "sent",
-                 "tries", "unknowns", "verdict")  # fmt: skip
+    __slots__ = ("before", "error", "failed", "generation", "id", "key", "lane", "misses", "next_at", "row",
+                 "run", "sent", "tries", "unknowns", "verdict")  # fmt: skip
 
     def __init__(self, lane: int, id_: int, key: OrderKey, row: RowTuple | None, run: Run | None = None) -> None:
         self.lane = lane
@@ -42,7 +42,8 @@ class Entry:
         self.key = key
         self.row = row
         self.run = run
-        self.tries = 0
+        self.tries = 0  # refusals counted (R8)
+        self.misses = 0  # failing answers that are no refusals
         self.unknowns = 0
         self.failed = ""  # "" | ? failed, not by itself refused | + the sink was well since | ! and it failed again
         self.before: frozenset[Handle] = frozenset()  # on the wire when it failed: their acceptance proves nothing

@@ -129,25 +129,17 @@ class Window:
         stopped.live.append(entry)
         return entry
 
-    def sweep(self, earlier: Iterable[RowTuple]) -> list[RowTuple]:
-        """Put what is stopped now behind its key, in read order: first of `earlier` rows (left unanswered, or held
-        for their turn), then of what is ready. What is left of `earlier` may go."""
-        free = []
-        for row in earlier:
-            stopped = self.stopped.get(self.order_key(row))
-            if stopped is None:
-                free.append(row)
-            else:
-                stopped.behind.append(row[0])
-        ready: deque[RowTuple] = deque()
-        for row in self.ready:
-            stopped = self.stopped.get(self.order_key(row))
-            if stopped is None:
-                ready.append(row)
-            else:
-                stopped.behind.append(row[0])
-        self.ready = ready
-        return free
+    def follows(self, row: RowTuple) -> bool:
+        """Put this row behind its key if that is stopped; whether it was."""
+        stopped = self.stopped.get(self.order_key(row))
+        if stopped is None:
+            return False
+        stopped.behind.append(row[0])
+        return True
+
+    def sweep(self) -> None:
+        """Put what is ready but stopped now behind its key, in read order."""
+        self.ready = deque(row for row in self.ready if not self.follows(row))
 
     def finished(self, entry: Entry) -> None:
         """It was accepted, or given up and that is committed: its key goes on."""

@@ -55,7 +55,7 @@ def _look_at_replays(window: Window, rows: list[Held], now: float) -> None:
         if handle not in seen and not entry.sent:
             del window.replays[handle]
     for handle, row in seen.items():
-        entry = window.replays.get(handle)
-        if entry is not None and (entry.sent or entry.run is not None and entry.run.held.edition == row.edition):
+        known = window.replays.get(handle)
+        if known is not None and (known.sent or (known.run is not None and known.run.held.edition == row.edition)):
             continue
         window.replays[handle] = revive(Run(row), row.ids[0], None, now)

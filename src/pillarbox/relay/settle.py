@@ -111,7 +111,7 @@ def _passes(p: Plan, row: Sequence[object]) -> bool:
     elif entry.verdict == "bury":
         return True  # its dead row is in this settle
     else:
-        passes = entry.may_be_passed or follows and not entry.sent
+        passes = entry.may_be_passed or (follows and not entry.sent)
     if passes:
         p.aside.setdefault(key, []).append(id_)
     return passes
@@ -143,7 +143,7 @@ def _is_above(p: Plan, id_: int) -> bool:
 
 def _verdicts(w: Window) -> list[Entry]:
     heads = [s.head for s in w.touched.values() if s.head is not None]
-    replays = [e for e in w.replays.values()]
+    replays = list(w.replays.values())
     return [e for e in heads + replays if e.verdict and not e.sent]
 
 
@@ -248,7 +248,7 @@ def apply(p: Plan, settled: Settled) -> int:
 
 def _still_touched(stopped: Stopped) -> bool:
     head = stopped.head
-    return any(r.dirty for r in stopped.runs) or head is not None and head.verdict == "bury"
+    return any(r.dirty for r in stopped.runs) or (head is not None and head.verdict == "bury")
 
 
 def _born(w: Window, birth: Birth, seq: int) -> None:

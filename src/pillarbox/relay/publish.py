@@ -1,0 +1,330 @@
+"""Hand messages to the sink and collect its answers: the only place that waits for a broker.
+
+Hot: `send_some` and `collect` run once a batch, and nothing in them is done per message but encoding (bench `kafka`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from pillarbox import crashpoints
+from pillarbox import events as ev
+from pillarbox.clock import Clock
+from pillarbox.outcome import Failed, Handle, Outcome, Record
+from pillarbox.ports import RowTuple
+from pillarbox.relay.encode import CannotEncode, Encode
+from pillarbox.relay.flight import Flight, Item, try_open
+from pillarbox.relay.holds import Entry, OrderKey
+from pillarbox.relay.judge import Judge
+from pillarbox.relay.lanes import Window
+
+MANY_FAILING = 8  # from so many on a probe is one of them, not a message that was never tried
+LOOK_PAUSE = 0.01  # seconds between two looks through the stopped keys
+
+
+class Publisher:
+    """One route's way to its sink."""
+
+    def __init__(self, judge: Judge, encode: Encode, clock: Clock, *, batch: int, send_timeout: float) -> None:
+        self.clock = clock
+        self.judge = judge
+        self.flight: Flight = judge.flight
+        self.windows: dict[int, Window] = judge.windows
+        self.encode = encode
+        self.batch = batch
+        self.send_timeout = send_timeout
+        self._look_at = 0.0
+        self._away_since: float | None = None
+        self._away: dict[str, str] = {}
+        self._turn = 0
+
+    # ---------------------------------------------------------------- answers
+
+    def collect(self, now: float, timeout: float = 0.0) -> int:
+        """Take what the sink has answered; how many were accepted."""
+        flight = self.flight
+        if not flight.wire:
+            return 0
+        batch = next(iter(flight.wire.values()))
+        accepted, failed = flight.sink.answers(timeout)
+        count = 0
+        if accepted:
+            count = self.judge.accepted(accepted, now)
+            self._report(count, batch.sent_at, next(iter(batch.items.values())), now)
+            crashpoints.here("answer.after")
+        if failed:
+            self.judge.failed(failed, now)
+        if accepted or failed:
+            self._look_at = 0.0
+        return count
+
+    def _report(self, count: int, sent_at: float, sample: Item, now: float) -> None:
+        row = sample.row if isinstance(sample, Entry) else sample
+        waits = [] if row is None or len(row) < 4 else self._age(row[3])
+        self.judge.emit(ev.Delivered(self.judge.route, self.judge.sink, count, waits, [now - sent_at]))
+
+    def _age(self, message_id: bytes) -> list[float]:
+        """Seconds since a UUIDv7 was drawn; a sample for the histogram, by the wall clocks of two machines."""
+        if len(message_id) != 16 or message_id[6] >> 4 != 7:
+            return []
+        return [max(0.0, self.clock.now().timestamp() - int.from_bytes(message_id[:6], "big") / 1000)]
+
+    def check_deadline(self, now: float) -> None:
+        """Hang up on what has been unanswered for too long (R3)."""
+        since = self.flight.oldest_since()
+        if since is not None and now - since >= self.send_timeout:
+            self.judge.abandon(f"no answer within {self.send_timeout:g} s", now)
+
+    # ---------------------------------------------------------------- sending
+
+    def send_some(self, now: float, deadline: Callable[[], bool]) -> int:
+        """Hand over what may go now; how many. Nothing is handed over once `deadline()` says no."""
+        flight, breaker = self.flight, self.judge.breaker
+        room = min(flight.room(), self.batch)
+        if room <= 0 or not breaker.allows(len(flight.wire), now):
+            return 0
+        if breaker.is_open:
+            room = 1
+        items, records = self._choose(room, now)
+        if not items:
+            return 0
+        reason = try_open(flight)
+        if reason or not deadline():
+            self.put_back(items)
+            if reason:
+                self.sink_is_away(now, reason)
+            return 0
+        flight.send(records, items, now)
+        if not flight.pipelined:
+            self.judge.busy.update(self.judge.key_of(item) for item in items)
+        return len(items)
+
+    def _choose(self, room: int, now: float) -> tuple[list[Item], list[Record]]:
+        """What goes next: what an ended session left first, then what failed and is due, then what is ready."""
+        if self.flight.first:
+            return self._sift([self._take_first(room, now)], now)
+        fresh_first = self.judge.breaker.is_open and len(self.judge.failing) < MANY_FAILING
+        entries: list[Item] = [] if fresh_first else self._take_entries(room, now)
+        if not entries and not self._away:
+            rows = self._take_ready(room)
+            try:
+                return self._unless_away(rows, [self.encode(row, 0) for row in rows], now)
+            except CannotEncode:  # which one it is is found row by row
+                return self._sift([rows], now)
+        chosen = self._sift(self._chunks(entries, room), now)
+        if fresh_first and not chosen[0]:
+            return self._sift([self._take_entries(room, now)], now)
+        return chosen
+
+    def _chunks(self, entries: list[Item], room: int) -> Iterator[Sequence[Item]]:
+        """The entries with rows to fill the room; then, while nothing can go, all that is ready."""
+        rows = self._take_ready(room - len(entries)) if len(entries) < room else []
+        yield [*entries, *rows]
+        while rows:
+            rows = self._take_ready(room)
+            yield rows
+
+    def _take_first(self, room: int, now: float) -> list[Item]:
+        first = self.flight.first
+        items: list[Item] = []
+        while first and len(items) < room:
+            item = first.popleft()
+            if not isinstance(item, Entry) or self._is_due(item, now):
+                items.append(item)
+        return items
+
+    def _is_due(self, entry: Entry, now: float) -> bool:
+        window = self.windows.get(entry.lane)
+        return window is not None and any(e is entry for e in window.sendable(now, pipelined=self.flight.pipelined))
+
+    def _take_entries(self, room: int, now: float) -> list[Item]:
+        if now < self._look_at:
+            return []
+        items: list[Item] = []
+        for window in self.windows.values():
+            if window.stopped or window.replays:
+                items += [e for e in window.sendable(now, pipelined=self.flight.pipelined)
+                          if e.row is not None and not (window.leaving and e.has_failed)]  # fmt: skip
+        if len(items) < room:
+            self._look_at = now + LOOK_PAUSE
+        return items[:room]
+
+    def _take_ready(self, room: int) -> list[RowTuple]:
+        """Rows from the lanes in turn, each lane's in read order."""
+        rows: list[RowTuple] = []
+        windows = list(self.windows.values())
+        self._turn += 1
+        for at in range(len(windows)):
+            window = windows[(at + self._turn) % len(windows)]
+            ready = window.ready
+            if not ready:
+                continue
+            if not self.flight.pipelined:
+                self._take_free_keys(window, rows, room)
+            elif len(ready) <= room - len(rows):
+                rows.extend(ready)
+                ready.clear()
+            else:
+                pop = ready.popleft
+                rows.extend([pop() for _ in range(room - len(rows))])
+            if len(rows) >= room:
+                break
+        return rows
+
+    def _take_free_keys(self, window: Window, rows: list[RowTuple], room: int) -> None:
+        """One in flight per key: what must wait for an answer is parked."""
+        judge, ready = self.judge, window.ready
+        taken = {window.order_key(row) for row in rows}
+        while ready and len(rows) < room:
+            row = ready.popleft()
+            key = window.order_key(row)
+            if key in judge.busy or key in taken:
+                judge.parked.setdefault(key, []).append(row)
+            else:
+                taken.add(key)
+                judge.busy.add(key)
+                rows.append(row)
+
+    def put_back(self, items: Iterable[Item]) -> None:
+        """They were not handed over; entries stay in their queues by themselves."""
+        for item in reversed(list(items)):
+            window = self.judge.window_of(item)
+            if window is not None and not isinstance(item, Entry):
+                window.ready.appendleft(item)
+                self._unbusy(window, item)
+
+    def _unbusy(self, window: Window, row: RowTuple) -> None:
+        if self.flight.pipelined:
+            return
+        key = window.order_key(row)
+        self.judge.busy.discard(key)
+        later = self.judge.parked.pop(key, [])
+        window.ready.popleft()
+        window.ready.extendleft(r for r in reversed(later) if not isinstance(r, Entry))
+        window.ready.appendleft(row)
+
+    # ---------------------------------------------------------------- what cannot be sent
+
+    def _unless_away(self, rows: list[RowTuple], records: list[Record], now: float) -> tuple[list[Item], list[Record]]:
+        """The fast path's question to the sink: are these destinations there?"""
+        if not rows or not self._ask_away(records, now):
+            return list(rows), records
+        return self._sift([rows], now)
+
+    def _ask_away(self, records: Iterable[Record], now: float) -> dict[str, str]:
+        reason = try_open(self.flight)
+        if reason:
+            return {}
+        topics = {record[1] for record in records}
+        away = self.flight.sink.away(list(topics))
+        for topic, why in away.items():
+            if topic not in self._away:
+                self.judge.emit(ev.DestinationAway(self.judge.route, self.judge.sink, topic, why))
+        for topic in [t for t in self._away if t in topics and t not in away]:
+            del self._away[topic]
+            self.judge.emit(ev.DestinationBack(self.judge.route, self.judge.sink, topic))
+        self._away.update(away)
+        if not self._away:
+            self._away_since = None
+        elif self._away_since is None:
+            self._away_since = now
+        return away
+
+    def _sift(self, chunks: Iterable[Sequence[Item]], now: float) -> tuple[list[Item], list[Record]]:
+        """Slow path: item by item, set apart what cannot be encoded and what has nowhere to go."""
+        sifting = _Sifting(self, now)
+        for chunk in chunks:
+            pairs = [self._encoded(item) for item in chunk]
+            sifting.away = self._ask_away([r for _, r, _ in pairs if r is not None], now)
+            sifting.well = self._away_since is not None and self.judge.accepted_at >= self._away_since
+            for item, record, problem in pairs:
+                sifting.take(item, record, problem)
+            if sifting.items:
+                break
+        return sifting.finish()
+
+    def _encoded(self, item: Item) -> tuple[Item, Record | None, str]:
+        row, generation = (item.row, item.generation) if isinstance(item, Entry) else (item, 0)
+        if row is None:
+            return item, None, "the message is gone from the log"
+        try:
+            return item, self.encode(row, generation), ""
+        except CannotEncode as e:
+            return item, None, str(e)
+
+    def sink_is_away(self, now: float, reason: str) -> None:
+        breaker = self.judge.breaker
+        was_open = breaker.is_open
+        breaker.is_away(now, reason)
+        if not was_open:
+            self.judge.emit(ev.SinkDown(self.judge.route, self.judge.sink, reason))
+
+
+class _Sifting:
+    """One pass over items of which some cannot go: order is kept for every key, also against what is on the wire."""
+
+    def __init__(self, publisher: Publisher, now: float) -> None:
+        self.p = publisher
+        self.away: dict[str, str] = {}
+        self.well = False  # R10: the sink accepts other things, so these destinations alone are away
+        self.now = now
+        self.items: list[Item] = []
+        self.records: list[Record] = []
+        self.back: list[Item] = []
+        self.judged: list[tuple[Item, Failed]] = []
+        self.moving: set[OrderKey] | None = None  # keys on the wire or going now, or that must wait
+        self.waiting: set[OrderKey] = set()
+
+    def take(self, item: Item, record: Record | None, problem: str) -> None:
+        """Decide on one."""
+        judge = self.p.judge
+        key = judge.key_of(item)
+        window = judge.window_of(item)
+        if window is None:
+            return
+        if key in self.waiting:
+            self.back.append(item)
+        elif record is not None and record[1] not in self.away:
+            self.items.append(item)
+            self.records.append(record)
+            self._keys().add(key)
+        elif key in self._keys():
+            self._wait(key, item)
+        elif record is None:
+            self._judge(item, key, Failed(_handle(item), Outcome.REFUSED, problem))
+        elif self.well or isinstance(item, Entry):
+            self._judge(item, key, Failed(_handle(item), Outcome.UNAVAILABLE, self.away[record[1]]))
+        else:
+            self._wait(key, item)
+
+    def _keys(self) -> set[OrderKey]:
+        if self.moving is None:
+            judge, wire = self.p.judge, self.p.flight.wire
+            self.moving = {judge.key_of(batch.items[handle]) for handle, batch in wire.items()}
+        return self.moving
+
+    def _wait(self, key: OrderKey, item: Item) -> None:
+        self.waiting.add(key)
+        self.back.append(item)
+
+    def _judge(self, item: Item, key: OrderKey, failed: Failed) -> None:
+        self.waiting.add(key)
+        self.judged.append((item, failed))
+
+    def finish(self) -> tuple[list[Item], list[Record]]:
+        """Put back what must wait, stop the keys of what failed."""
+        p = self.p
+        p.put_back(self.back)
+        if not self.items and self.back and not self.judged:
+            p.sink_is_away(self.now, next(iter(self.away.values()), "nothing can be sent"))
+        for item, failed in self.judged:
+            if not p.flight.pipelined:
+                p.judge.busy.discard(p.judge.key_of(item))
+            p.judge.one_failed(item, failed, self.now)
+        if self.judged:
+            p.judge.sweep()
+        return self.items, self.records
+
+
+def _handle(item: Item) -> Handle:
+    return item.handle if isinstance(item, Entry) else item[0]
