@@ -28,10 +28,12 @@ class MemoryChores:
 
     def judge_unrouted(self, routes: Sequence[RouteState], bury: bool) -> int:
         with self._log.lock:
+            if not routes or {r.name: r.definition for r in routes} != self._log.definitions():
+                return 0  # a route came or went since the caller looked; it will look again
             tests = [compile_match(route.definition) for route in routes]
             some = [test for test in tests if test is not None]
             looks = bury and len(some) == len(tests)
-            return sum(self._judge(lane, some, looks=looks) for lane in self._log.lanes) if routes else 0
+            return sum(self._judge(lane, some, looks=looks) for lane in self._log.lanes)
 
     def _judge(self, lane: LogLane, tests: Sequence[Any], *, looks: bool) -> int:
         rows = lane.rows[max(0, lane.judged - lane.base) :] if looks else []

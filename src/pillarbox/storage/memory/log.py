@@ -170,6 +170,9 @@ class MemoryLog:
         self.holds[seq] = Hold(route, written, now + held.due_in, now)
         return seq
 
+    def definitions(self) -> dict[str, dict[str, Any]]:
+        return {name: route.state.definition for name, route in self.routes.items()}
+
     def needed(self) -> set[int]:
         """Ids that a hold row still points to."""
         return {id for hold in self.holds.values() if hold.held.state not in OVER for id in hold.held.ids}

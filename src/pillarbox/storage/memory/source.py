@@ -72,12 +72,13 @@ class MemorySource:
             return {change.lane: self._settle(route, change) for change in own}
 
     def _settle(self, route: str, change: Changes) -> Settled:
-        log, holds = self._log, self._log.holds
+        log = self._log
         log.routes[route].cursors[change.lane] = change.position
+        own = {seq: h.held for seq, h in log.holds.items() if (h.route, h.held.lane) == (route, change.lane)}
         for held in change.done:
-            if held.seq in holds and holds[held.seq].held.state != "skipped":
-                del holds[held.seq]
-        fresh = [h for h in change.changed if h.seq in holds and holds[h.seq].held.edition == h.edition]
+            if held.seq in own and own[held.seq].state != "skipped":
+                del log.holds[held.seq], own[held.seq]
+        fresh = [h for h in change.changed if h.seq in own and own[h.seq].edition == h.edition]
         for held in fresh:
             log.put(held.seq, route, held)
         seqs = [log.put(0, route, held._replace(lane=change.lane, edition=0)) for held in change.added]

@@ -31,7 +31,7 @@ class SqliteChores:
 
     def judge_unrouted(self, routes: Sequence[RouteState], bury: bool) -> int:
         """One writer: whatever is committed is final, so the mark may move to the end."""
-        judged, last = (self._database.all(SQL[name])[0][0] for name in ("judged", "last_id"))
+        judged, last = (self._database.all(SQL[name])[0][0] for name in ("judged", "end_of_log"))
         if judged >= last or not routes:
             return 0
         with self._database.writing() as conn:
@@ -44,7 +44,7 @@ class SqliteChores:
         tests = [compile_match(route.definition) for route in routes]
         some = [test for test in tests if test is not None]
         if not bury or len(some) < len(tests):
-            conn.execute(SQL["judged_up_to"], conn.execute(SQL["last_id"]).fetchone())
+            conn.execute(SQL["judged_up_to"], conn.execute(SQL["end_of_log"]).fetchone())
             return 0
         judged = conn.execute(SQL["judged"]).fetchone()[0]
         rows = fetch(conn, SQL["read"], (judged, PAGE))
@@ -53,7 +53,7 @@ class SqliteChores:
         if rows:
             conn.execute(SQL["judged_up_to"], (rows[-1][0],))
         else:
-            conn.execute(SQL["judged_up_to"], conn.execute(SQL["last_id"]).fetchone())
+            conn.execute(SQL["judged_up_to"], conn.execute(SQL["end_of_log"]).fetchone())
         return len(unwanted)
 
 

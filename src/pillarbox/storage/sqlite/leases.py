@@ -9,18 +9,22 @@ from importlib.metadata import version
 from typing import Any
 from uuid import UUID
 
+from pillarbox.errors import IdentityDiffers
 from pillarbox.ports import Held, LaneState, RelayState, RouteState, Survey, Taken
 from pillarbox.storage.sqlite.connection import Database
+from pillarbox.storage.sqlite.migrate import installation
 from pillarbox.storage.sqlite.sql import SQL
 
 
 class SqliteLeases:
     """The leases port over one file. A crash cannot take back what was committed here, so there is no crash token."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, *, environment: str = "production") -> None:
         self._database = database
+        self._environment = environment
 
     def join(self, relay: UUID, serves: Sequence[str], lease: float) -> None:
+        installation(self._database)
         with self._database.writing() as conn:
             known = (str(relay), lease, _names(serves), version("pillarbox"), socket.gethostname())
             conn.execute(SQL["join"], known)
@@ -45,10 +49,14 @@ class SqliteLeases:
         )
 
     def take(self, relay: UUID, route: str, wanted: int) -> list[Taken]:
+        self._is_ours()
+        if not self._database.all(SQL["any_free"], (route,))[0][0]:
+            return []
         with self._database.writing() as conn:
             return [Taken(*row) for row in conn.execute(SQL["take"], (str(relay), route, wanted)).fetchall()]
 
     def retake(self, relay: UUID, lanes: Sequence[tuple[str, int]]) -> list[Taken]:
+        self._is_ours()
         taken: list[Taken] = []
         with self._database.writing() as conn:
             for route, lane in lanes:
@@ -61,6 +69,15 @@ class SqliteLeases:
     def give_back(self, relay: UUID, route: str, lanes: Sequence[tuple[int, int]]) -> None:
         with self._database.writing() as conn:
             conn.executemany(SQL["give_back"], [(str(relay), route, lane, term) for lane, term in lanes])
+
+    def _is_ours(self) -> None:
+        found = installation(self._database).environment
+        if found != self._environment:
+            raise IdentityDiffers(
+                f"{self._database.path} belongs to the environment {found!r}; this relay works for"
+                f" {self._environment!r}, so the file may be a copy.",
+                "Decide with `pillarbox adopt` (it prints the counts first); until then nothing is delivered.",
+            )
 
 
 def _names(serves: Sequence[str]) -> str:

@@ -43,7 +43,7 @@ def newest() -> int:
     return steps()[-1][0]
 
 
-def migrate(conn: sqlite3.Connection, *, environment: str = "default") -> Migrated:
+def migrate(conn: sqlite3.Connection, *, environment: str = "production") -> Migrated:
     """Safe to run twice and by several at once. In an open transaction it commits nothing and cannot set WAL."""
     path = Path(conn.execute("PRAGMA database_list").fetchone()[2] or ":memory:")
     if sqlite3.sqlite_version_info < OLDEST:
@@ -66,7 +66,7 @@ def migrate(conn: sqlite3.Connection, *, environment: str = "default") -> Migrat
     return Migrated(newest(), applied, notes)
 
 
-def migrate_file(path: Path, *, environment: str = "default") -> Migrated:
+def migrate_file(path: Path, *, environment: str = "production") -> Migrated:
     """The same for a file, which is made if it is missing."""
     try:
         conn = sqlite3.connect(path, timeout=10, isolation_level=None)

@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Mapping
 from typing import Any
 
+from pillarbox import crashpoints
 from pillarbox.errors import Refused
 from pillarbox.routing import compile_match
 from pillarbox.storage.sqlite.connection import Database, fetch
@@ -32,12 +33,14 @@ class SqliteRoutes:
                 return False
             for name, (definition, start) in routes.items():
                 _store(conn, name, definition, start, note)
+        crashpoints.here("route.stored")
         return True
 
     def store(self, name: str, definition: Definition, start: str, note: Note) -> None:
         """A new route from the `beginning` of the log or from `now` on."""
         with self._database.writing() as conn:
             _store(conn, name, definition, start, note)
+        crashpoints.here("route.stored")
 
     def apply(self, name: str, definition: Definition, note: Note) -> None:
         """From now on every relay executes this, each from its next empty window."""
@@ -60,7 +63,8 @@ class SqliteRoutes:
             _changed(conn, "route_renamed", new, old)
             conn.execute(SQL["lane_renamed"], (new, old))
             conn.execute(SQL["hold_renamed"], (new, old))
-            _audit(conn, note, "route rename", route=old, to=new)
+            term = conn.execute(SQL["highest_term"], (new,)).fetchone()[0]
+            _audit(conn, note, "route rename", route=old, to=new, term=term)
 
     def remove(self, name: str, note: Note) -> int:
         """Give up what this route has not delivered; how many messages, with their ids in the audit row."""
@@ -68,14 +72,13 @@ class SqliteRoutes:
             row = conn.execute(SQL["route_undelivered"], (name,)).fetchone()
             if row is None:
                 raise _unknown(name)
-            cursor, held = row[0], [id for ids in json.loads(row[1]) for id in ids]
+            cursor, term, held = row[0], row[1], [id for ids in json.loads(row[2]) for id in ids]
             above = conn.execute(SQL["pending"], (cursor,)).fetchone()[0]
-            last = conn.execute(SQL["last_id"]).fetchone()[0]
+            last = conn.execute(SQL["end_of_log"]).fetchone()[0]
             for statement in ("lane_removed", "hold_removed", "route_removed"):
                 conn.execute(SQL[statement], (name,))
-            _audit(
-                conn, note, "route remove", route=name, above=cursor, to=last, held=held, undelivered=above + len(held)
-            )
+            detail = {"above": cursor, "to": last, "held": held, "undelivered": above + len(held), "term": term}
+            _audit(conn, note, "route remove", route=name, **detail)
         return int(above) + len(held)
 
     def _become(self, name: str, state: str, action: str, note: Note) -> None:
@@ -88,8 +91,8 @@ def _store(conn: sqlite3.Connection, name: str, definition: Definition, start: s
     _refuse_reserved(name)
     if not conn.execute(SQL["route_stored"], (name, json.dumps(definition), start)).rowcount:
         raise Refused(f"A route {name!r} is stored already.", "Change it with `pillarbox route apply`.")
-    cursor = 0 if start == "beginning" else conn.execute(SQL["last_id"]).fetchone()[0]
-    conn.execute(SQL["lane_stored"], (name, cursor))
+    cursor = 0 if start == "beginning" else conn.execute(SQL["end_of_log"]).fetchone()[0]
+    conn.execute(SQL["lane_stored"], (name, cursor, name))
     resolved = _resolve_unrouted(conn, definition) if start == "beginning" else 0
     _audit(conn, note, "route store", route=name, definition=definition, start=start, above=cursor, resolved=resolved)
 

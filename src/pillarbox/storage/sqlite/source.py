@@ -7,8 +7,8 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from pillarbox import crashpoints
 from pillarbox.clock import Clock, SystemClock
-from pillarbox.crashpoints import here
 from pillarbox.ports import Changes, Held, Page, RowTuple, Settled
 from pillarbox.storage.sqlite.connection import Database, storable
 from pillarbox.storage.sqlite.sql import SQL
@@ -44,8 +44,8 @@ class SqliteSource:
     def read(self, route: str, positions: Mapping[int, int], limit: int) -> list[Page]:
         if self._seen is None:
             self._seen = self._version()
-        read = SQL["read"]
-        return [NumberPage(lane, self._database.all(read, (start, limit)), start) for lane, start in positions.items()]
+        ask = self._database.all
+        return [NumberPage(lane, ask(SQL["read"], (start, limit)), start) for lane, start in positions.items()]
 
     def fetch(self, ids: Sequence[int]) -> list[RowTuple]:
         found = {row[0]: row for row in self._database.all(SQL["fetch"], (json.dumps(list(ids)),))}
@@ -58,7 +58,7 @@ class SqliteSource:
                 cursor = (change.position, route, change.lane, change.term)
                 if conn.execute(SQL["move_cursor"], cursor).rowcount:
                     settled[change.lane] = _write_holds(conn, route, change)
-            here("settle.sent")
+            crashpoints.here("settle.sent")
         return settled
 
     def wait(self, timeout: float) -> None:
@@ -84,13 +84,17 @@ def _write_holds(conn: sqlite3.Connection, route: str, change: Changes) -> Settl
 
 def _as_changed(route: str, lane: int, held: Held) -> tuple[object, ...]:
     ids = json.dumps(held.ids)
-    values = (ids, held.state, held.attempts, held.unknowns, held.due_in, _plain(held.error), held.ahead)
+    values = (ids, held.state, held.attempts, held.unknowns, _due_in(held), _plain(held.error), held.ahead)
     return (*values, held.seq, route, lane, held.edition)
 
 
 def _as_added(route: str, lane: int, held: Held) -> tuple[object, ...]:
     head = (route, lane, json.dumps(held.ids), held.generation, storable(held.key), held.state)
-    return (*head, held.attempts, held.unknowns, held.due_in, _plain(held.error), held.ahead)
+    return (*head, held.attempts, held.unknowns, _due_in(held), _plain(held.error), held.ahead)
+
+
+def _due_in(held: Held) -> float | None:
+    return held.due_in if held.state == "retry" else None
 
 
 def _plain(error: str) -> str:

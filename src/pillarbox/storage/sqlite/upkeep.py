@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from pillarbox import crashpoints
 from pillarbox.clock import Clock, SystemClock
-from pillarbox.crashpoints import here
 from pillarbox.storage.sqlite.connection import Database
 from pillarbox.storage.sqlite.sql import SQL
 
@@ -62,9 +62,9 @@ class SqliteUpkeep:
                 ids = [id for id in ids if id <= (passed or 0)]
                 if ids:
                     conn.execute(SQL["keep"], (ids[0], ids[-1], cutoff))
-                    here("prune.kept")
+                    crashpoints.here("prune.kept")
                     conn.execute(SQL["prune"], (ids[0], ids[-1], cutoff))
-            here("prune.dropped")
+            crashpoints.here("prune.dropped")
         return ids
 
     def _in_batches(self, statement: str, *parameters: float) -> int:

@@ -30,6 +30,11 @@ SELECT route, lane, owner, term FROM {schema}lane ORDER BY route, lane;
 -- Every stored route.
 SELECT name, definition, state, nudge FROM {schema}route ORDER BY name;
 
+-- name: any_free
+-- Whether there is anything to take; so that looking costs no write lock.
+SELECT EXISTS (SELECT 1 FROM {schema}lane
+  WHERE route = ? AND (owner IS NULL OR owner NOT IN (SELECT id FROM {schema}relay)));
+
 -- name: take
 -- Own free lanes under a new term, picked at random.
 UPDATE {schema}lane SET owner = ?1, term = term + 1

@@ -1,4 +1,4 @@
--- name: last_id
+-- name: end_of_log
 -- The highest id ever given out; stays when everything is pruned.
 SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = '{schema}message'), 0);
 
@@ -7,8 +7,11 @@ SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = '{schema}message')
 INSERT INTO {schema}route (name, definition, start) VALUES (?, ?, ?) ON CONFLICT (name) DO NOTHING;
 
 -- name: lane_stored
--- The cursor of a new route.
-INSERT INTO {schema}lane (route, lane, cursor) VALUES (?, 0, ?);
+-- Its cursor. Terms go on where a removed or renamed route of this name stopped, so that nothing of its relays, still on its
+-- way, can meet a term of its own.
+INSERT INTO {schema}lane (route, lane, cursor, term)
+SELECT ?, 0, ?, coalesce(max(json_extract(detail, '$.term')), -1) + 1 FROM {schema}audit
+WHERE action IN ('route remove', 'route rename') AND json_extract(detail, '$.route') = ?;
 
 -- name: unrouted_in_log
 -- Messages no route wanted until now, as `read` yields them, with the seq of their dead row in front.
@@ -39,13 +42,17 @@ UPDATE {schema}route SET name = ? WHERE name = ?;
 -- Whoever owns the lane under the old name is deposed.
 UPDATE {schema}lane SET route = ?, owner = NULL, term = term + 1 WHERE route = ?;
 
+-- name: highest_term
+-- The highest term of a route's lanes.
+SELECT max(term) FROM {schema}lane WHERE route = ?;
+
 -- name: hold_renamed
 -- What an answer has set aside goes with its route.
 UPDATE {schema}hold SET route = ? WHERE route = ?;
 
 -- name: route_undelivered
--- What a removed route leaves behind: its cursor, and the ids of its hold rows.
-SELECT l.cursor, (SELECT json_group_array(json(h.ids)) FROM {schema}hold h
+-- What a removed route leaves behind: its cursor and term, and the ids of its hold rows.
+SELECT l.cursor, l.term, (SELECT json_group_array(json(h.ids)) FROM {schema}hold h
   WHERE h.route = l.route AND h.state NOT IN ('skipped', 'resolved'))
 FROM {schema}lane l WHERE l.route = ?;
 
