@@ -1,0 +1,1 @@
+"""Apache Kafka and what speaks its protocol, through librdkafka."""
