@@ -222,7 +222,7 @@ class RouteService:
         if not plans:
             self.next_settle = now + SETTLE_PAUSE / 4
             return 0
-        burials = [(p, e) for p in plans for e in p.buried]
+        burials = any(p.buried for p in plans)
         started = self.clock.mono()
         crashpoints.here("bury.before" if burials else "settle.before")
         settled = self.source.settle(self.route, [p.changes() for p in plans])

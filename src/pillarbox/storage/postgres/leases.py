@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from importlib import metadata
 from uuid import UUID
 
-from pillarbox import crashpoints
 from pillarbox.errors import IdentityDiffers, NotInstalled, SchemaMismatch
 from pillarbox.ports import Held, InDoubt, LaneState, RelayState, RouteState, Survey, Taken
 from pillarbox.storage.postgres import migrate
@@ -30,9 +29,7 @@ class PostgresLeases:
         self._db.run("join", str(relay), lease, array(serves), metadata.version("pillarbox"), socket.gethostname())
 
     def renew(self, relay: UUID, serves: Sequence[str], lease: float) -> bool:
-        crashpoints.here("renew.before")
         alive = self._db.run("renew", str(relay), lease, array(serves))
-        crashpoints.here("renew.after")
         return bool(alive)
 
     def leave(self, relay: UUID) -> None:
@@ -41,7 +38,6 @@ class PostgresLeases:
 
     def expel(self) -> int:
         count = len(self._db.run("expel"))
-        crashpoints.here("expel.after")
         return count
 
     def survey(self) -> Survey:
@@ -53,35 +49,28 @@ class PostgresLeases:
         )
 
     def take(self, relay: UUID, route: str, wanted: int) -> list[Taken]:
-        crashpoints.here("take.before")
         rows = self._db.run("take", str(relay), route, wanted, self._environment)
         taken = self._taken(rows)
         if taken:
             self._db.trust(rows[0][2])
-        crashpoints.here("take.after_claim")
         return taken
 
     def retake(self, relay: UUID, lanes: Sequence[tuple[str, int]]) -> list[Taken]:
-        crashpoints.here("recover.before")
         self._heal()
         asked = (array(route for route, _ in lanes), array(lane for _, lane in lanes))
         rows = self._db.run("retake", str(relay), self._environment, self._db.token, *asked)
         taken = self._taken(rows)
         self._db.token = None
         self._db.trust(rows[0][2])
-        crashpoints.here("recover.after")
         return taken
 
     def load(self, route: str, lanes: Sequence[int]) -> list[Held]:
         rows = self._db.run("load", route, array(lanes))
-        crashpoints.here("take.after_load")
         return [Held(*row) for row in rows]
 
     def give_back(self, relay: UUID, route: str, lanes: Sequence[tuple[int, int]]) -> None:
-        crashpoints.here("giveback.before")
         columns = (array(lane for lane, _ in lanes), array(term for _, term in lanes))
         self._db.run("give_back", str(relay), route, *columns)
-        crashpoints.here("giveback.after")
 
     def _heal(self) -> None:
         """By itself, before anything looks at the token: in one statement it would not see what it wrote."""

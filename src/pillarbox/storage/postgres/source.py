@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from pillarbox import crashpoints
 from pillarbox.clock import Clock, SystemClock
 from pillarbox.ports import Changes, Held, InDoubt, Page, Position, RowTuple, Settled
 from pillarbox.storage.postgres import cursor
@@ -33,7 +32,6 @@ class PostgresSource:
         self._db.trust(token)
         if rows and self._wait_for_flush:
             self._db.run("flush")
-        crashpoints.here("read.after")
         return [*cursor.pages(positions, rows, cursor.Look(now, drawn, limit, self._late))]
 
     def fetch(self, ids: Sequence[int]) -> list[RowTuple]:
@@ -42,9 +40,7 @@ class PostgresSource:
     def settle(self, route: str, changes: Sequence[Changes]) -> dict[int, Settled]:
         if not changes:
             return {}
-        crashpoints.here("settle.before")
         rows = self._db.run("settle", *_settle(route, changes, self._db.token))
-        crashpoints.here("settle.after")
         seqs: dict[str, dict[int, list[int]]] = {"moved": {}, "changed": {}, "added": {}}
         for what, lane, seq in rows:
             if what == "token":
