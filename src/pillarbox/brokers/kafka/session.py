@@ -43,6 +43,7 @@ class Session:
         self._solo: Producer | None = None
         self._accepted: list[Handle] = []
         self._failed: list[Failed] = []
+        self._answered = self._answered_by()
         self._begin()
 
     def _begin(self) -> None:
@@ -208,11 +209,17 @@ class Session:
             cause = error.args[0]
             self._stop(verdict(cause.code()), cause.str())
 
-    def _answered(self, record: Record, error: KafkaError | None, _message: Message) -> None:
-        if error is None:
-            self._accepted.append(record[0])
-        elif not self._over:
-            self._failure(record, error)
+    def _answered_by(self) -> Callable[[Record, KafkaError | None, Message], None]:
+        """The delivery callback: a plain function, since it is called for each message."""
+        accept, failure = self._accepted.append, self._failure
+
+        def answered(record: Record, error: KafkaError | None, _message: Message) -> None:
+            if error is None:
+                accept(record[0])
+            else:
+                failure(record, error)
+
+        return answered
 
     def _first_answered(
         self, priming: Priming, partition: int, record: Record, error: KafkaError | None, message: Message
@@ -233,6 +240,8 @@ class Session:
 
     def _failure(self, record: Record, error: KafkaError) -> None:
         code = error.code()
+        if self._over:
+            return
         if code in PURGED:
             self._casualty = record[0] if self._casualty is None else self._casualty
             return
