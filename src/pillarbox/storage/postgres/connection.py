@@ -89,7 +89,7 @@ class Database:
         self.pooled = False  # behind a pooler that takes no options
         self._url = url if callable(url) else lambda: url
         self._name, self._lease = name, lease
-        self._limit = lease if limit is None else limit
+        self.limit = lease if limit is None else limit  # seconds a statement may take
         self._clock = clock or SystemClock()
         self._sql = load("pillarbox.storage.postgres.sql", identifier(schema))
         self._link: Link | None = None
@@ -129,7 +129,7 @@ class Database:
             if parameters:
                 cursor.execute(text.encode(), parameters, prepare=not self.pooled, binary=True)
             else:
-                cursor.execute(text.encode())
+                cursor.execute(text.encode(), prepare=False)
             return cursor.fetchall() if cursor.description else []
 
     def trust(self, token: bytes | None) -> None:
@@ -151,6 +151,10 @@ class Database:
             raise
         self.execute("COMMIT")
 
+    @property
+    def connected(self) -> bool:
+        return self._link is not None
+
     def direct(self) -> Link:
         """The connection itself, for migrations, which take any of psycopg's."""
         return self._link or self._connect()
@@ -167,7 +171,7 @@ class Database:
     @contextmanager
     def _working(self, limit: float | None) -> Iterator[Link]:
         link = self._link or self._connect()
-        link.limit = self._limit if limit is None else limit
+        link.limit = self.limit if limit is None else limit
         try:
             yield link
         except psycopg.Error as error:
@@ -191,6 +195,7 @@ class Database:
         except psycopg.Error as error:
             text = failure.told(error, settings.get("password"))
             raise DatabaseUnavailable(f"PostgreSQL cannot be reached: {text}", failure.cure(text)) from None
+        link.prepare_threshold = None if self.pooled else 0
         self._link = link
         return link
 
@@ -202,7 +207,7 @@ class Database:
             if "unsupported startup parameter" in str(error) and "options" in settings:
                 return None
             raise
-        link.clock, link.limit = self._clock, self._limit
+        link.clock, link.limit = self._clock, self.limit
         link.prepared_max = None
         return link
 

@@ -22,49 +22,34 @@ late AS (
   SELECT z.* FROM g CROSS JOIN LATERAL (
     SELECT * FROM (
       SELECT m.* FROM ended e CROSS JOIN LATERAL (
-        SELECT m.id, m.lane, m.key, uuid_send(m.message_id) AS message_id, m.aggregate, m.type, m.payload,
-               CASE WHEN m.topic IS NULL AND m.version IS NULL AND m.sequence IS NULL AND m.content_type IS NULL
-                         AND m.encoding IS NULL AND m.headers IS NULL THEN NULL
-                    ELSE json_strip_nulls(json_build_object('topic', m.topic, 'version', m.version,
-                      'sequence', m.sequence, 'content_type', m.content_type, 'encoding', m.encoding,
-                      'headers', m.headers))::text END AS more
-        FROM {schema}.message m
+        SELECT m.* FROM {schema}.message m
         WHERE m.xid = e.xid AND m.id > e.at AND m.id <= e.hi AND m.id <= e.lasts[m.lane + 1]
         ORDER BY m.xid, m.id LIMIT $8) m
       WHERE e.n = g.n
       UNION ALL
       SELECT m.* FROM (
-        SELECT m.id, m.lane, m.key, uuid_send(m.message_id) AS message_id, m.aggregate, m.type, m.payload,
-               CASE WHEN m.topic IS NULL AND m.version IS NULL AND m.sequence IS NULL AND m.content_type IS NULL
-                         AND m.encoding IS NULL AND m.headers IS NULL THEN NULL
-                    ELSE json_strip_nulls(json_build_object('topic', m.topic, 'version', m.version,
-                      'sequence', m.sequence, 'content_type', m.content_type, 'encoding', m.encoding,
-                      'headers', m.headers))::text END AS more
-        FROM {schema}.message m
+        SELECT m.* FROM {schema}.message m
         WHERE m.xid >= g.xmax AND m.xid < g.upto AND m.id > g.at AND m.id <= g.hi AND m.id <= g.lasts[m.lane + 1]
           AND pg_visible_in_snapshot(m.xid, g.found_in)
         ORDER BY m.xid, m.id OFFSET 0) m
-    ) y ORDER BY id LIMIT $8
-  ) z
+    ) y ORDER BY id LIMIT $8) z
 ),
 fresh AS (
   SELECT m.* FROM unnest($1::int8[]) WITH ORDINALITY AS c(last, n) CROSS JOIN LATERAL (
-    SELECT m.id, m.lane, m.key, uuid_send(m.message_id) AS message_id, m.aggregate, m.type, m.payload,
-           CASE WHEN m.topic IS NULL AND m.version IS NULL AND m.sequence IS NULL AND m.content_type IS NULL
-                     AND m.encoding IS NULL AND m.headers IS NULL THEN NULL
-                ELSE json_strip_nulls(json_build_object('topic', m.topic, 'version', m.version,
-                  'sequence', m.sequence, 'content_type', m.content_type, 'encoding', m.encoding,
-                  'headers', m.headers))::text END AS more
-    FROM {schema}.message m
-    WHERE m.lane = (c.n - 1)::int2 AND m.id > c.last
-    ORDER BY m.lane, m.id LIMIT $7) m
+    SELECT m.* FROM {schema}.message m
+    WHERE m.lane = (c.n - 1)::int2 AND m.id > c.last ORDER BY m.lane, m.id LIMIT $7) m
   WHERE c.last IS NOT NULL
 )
 SELECT (SELECT last_value FROM {schema}.message_id_seq) AS id, NULL::int2 AS lane, (SELECT now::text FROM s) AS key,
        (SELECT uuid_send(token) FROM {schema}.boot) AS message_id, NULL::text AS aggregate, NULL::text AS type,
        NULL::bytea AS payload, NULL::text AS more
-UNION ALL SELECT * FROM late
-UNION ALL SELECT * FROM fresh;
+UNION ALL
+SELECT m.id, m.lane, m.key, uuid_send(m.message_id), m.aggregate, m.type, m.payload,
+       CASE WHEN m.topic IS NULL AND m.version IS NULL AND m.sequence IS NULL AND m.content_type IS NULL
+                 AND m.encoding IS NULL AND m.headers IS NULL THEN NULL
+            ELSE json_strip_nulls(json_build_object('topic', m.topic, 'version', m.version, 'sequence', m.sequence,
+              'content_type', m.content_type, 'encoding', m.encoding, 'headers', m.headers))::text END
+FROM (SELECT * FROM late UNION ALL SELECT * FROM fresh) m;
 
 -- name: fetch
 -- These messages again, from the log or from what was kept of it, in the order asked for.
