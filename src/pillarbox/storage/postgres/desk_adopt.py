@@ -19,7 +19,8 @@ def adopt(run: Run, start: str, environment: str) -> dict[str, int]:
         raise Refused(f"{start!r} is no place to go on from.", f"Say one of {', '.join(STARTS)}.")
     run("adopt_roll_lock")
     run("adopt_still")
-    counts = {f"unread beyond the cursor of {route}": int(number) for route, number in run("adopt_beyond")}
+    fate = "never to be delivered" if start == "now" else "to be delivered"
+    counts = {f"unread by {route}, {fate}": int(number) for route, number in run("adopt_beyond")}
     if start == "cursor":
         _same_transaction_ids(run)
     else:
@@ -39,9 +40,9 @@ def _same_transaction_ids(run: Run) -> None:
 
 def _with_foreign_ids(run: Run, start: str) -> dict[str, int]:
     if start == "unread":
-        counts = {"unread below a cursor, now held": _hold_unread(run)}
+        counts = {"unread below a cursor, to be delivered from hold": _hold_unread(run)}
     else:
-        counts = {"held, now skipped": sum(number for (number,) in run("adopt_skip_held"))}
+        counts = {"held, to be skipped": sum(number for (number,) in run("adopt_skip_held"))}
     range_ = run("adopt_range")[0][0]
     if range_ is None:
         raise Refused("No unused range of ids is attached.", "Run `pillarbox upkeep` first.")
