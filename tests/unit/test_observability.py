@@ -95,13 +95,15 @@ def test_metrics_count_what_events_tell() -> None:
         events.MessageRefused("all", 7, 5, None, "no"),
         events.AnswerUnknown("all", 4, "time-out"),
         events.SinkUp("all", "main"),
-        events.LanesTaken("all", (0, 1, 2)),
-        events.LaneLost("all", 1, "deposed"),
         events.LeaseLost("expelled"),
         events.Warned("port_taken", "9464"),
     ):
         metrics(event)
+    metrics.count([("all", "main", 5, 70), ("gone", "main", 1, 1)])
+    metrics.count([("all", "main", 2, 7)])
     for line in (
+        'pillarbox_in_flight{route="all",sink="main"} 7.0',
+        'pillarbox_lanes_owned{route="gone"} 0.0',
         'pillarbox_delivered_total{route="all",sink="main"} 3.0',
         'pillarbox_refused_total{route="all"} 2.0',
         'pillarbox_retried_total{route="all"} 1.0',

@@ -53,9 +53,13 @@ class Session:
     path: str | None = None
     overrides: dict[str, Any] = field(default_factory=dict)
 
-    def config(self, *only: str) -> Config:
-        """The configuration. Only errors in the sections named stop it; without a name all are needed."""
-        return load(self.path, overrides=self.overrides, only=only or SECTIONS)
+    def config(self, *only: str, more: dict[str, dict[str, Any]] | None = None) -> Config:
+        """The configuration. Only errors in the sections named stop it; without a name all are needed. `more` are a
+        command's own options, by section."""
+        tree = dict(self.overrides)
+        for section, values in (more or {}).items():
+            tree[section] = {**tree.get(section, {}), **values}
+        return load(self.path, overrides=tree, only=only or SECTIONS)
 
     def examined(self) -> tuple[Config, list[Problem]]:
         """The configuration as far as it can be read, and every problem in it."""

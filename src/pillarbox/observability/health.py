@@ -11,7 +11,7 @@ from pillarbox.views import Overview
 
 OLD = 300.0  # seconds an undelivered message may wait
 LIVE_WITHIN = 60.0  # a tick may wait for the database's connect and statement limits, never for so long
-READY_TROUBLES = ("identity_differs", "schema_differs", "standby")
+READY_TROUBLES = ("identity_differs", "database")
 
 
 class Verdict(NamedTuple):
@@ -65,6 +65,11 @@ class Pulse:
         self._away: dict[str, str] = {}  # sinks and destinations, which make nobody unready
         self._warnings: dict[str, str] = {}
 
+    @property
+    def away(self) -> dict[str, str]:
+        """The sinks and destinations that take nothing now, and why."""
+        return dict(self._away)
+
     def beat(self) -> None:
         """The loop has come round."""
         self._last = self._clock.mono()
@@ -77,6 +82,7 @@ class Pulse:
                 self._database = reason
             case events.DatabaseBack():
                 self._database = ""
+                self._warnings.pop("database", None)
             case events.Warned(reason, detail, active):
                 self._warnings.pop(reason, None)
                 if active:

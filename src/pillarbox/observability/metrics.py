@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter as Tally
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -26,7 +25,7 @@ class Metrics:
 
     def __init__(self, version: str, look: Callable[[], Overview | None] = lambda: None) -> None:
         self.registry = CollectorRegistry()
-        self._lanes: Tally[str] = Tally()
+        self._counted: set[tuple[str, str]] = set()
         self._make_counters()
         self._make_gauges(version)
         self.registry.register(Installation(look))
@@ -67,10 +66,8 @@ class Metrics:
             events.SinkUp: lambda event: self.sink_up.labels(event.route, event.sink).set(1),
             events.SessionOpened: lambda event: self.sink_up.labels(event.route, event.sink).set(1),
             events.SinkDown: lambda event: self.sink_up.labels(event.route, event.sink).set(0),
-            events.LanesTaken: lambda event: self._own(event.route, len(event.lanes)),
-            events.LanesGivenBack: lambda event: self._own(event.route, -len(event.lanes)),
-            events.LaneLost: lambda event: self._own(event.route, -1),
             events.LeaseLost: lambda _: self.lease_lost.inc(),
+            events.DatabaseBack: lambda _: self.warning.labels("database").set(0),
             events.Warned: lambda event: self.warning.labels(event.reason).set(int(event.active)),
         }
 
@@ -87,9 +84,15 @@ class Metrics:
         if event.next_in is not None:
             self.retried.labels(event.route).inc()
 
-    def _own(self, route: str, more: int) -> None:
-        self._lanes[route] = max(0, self._lanes[route] + more)
-        self.lanes_owned.labels(route).set(self._lanes[route])
+    def count(self, now: Sequence[tuple[str, str, int, int]]) -> None:
+        """What each route has at this moment: (route, sink, lanes owned, messages in flight)."""
+        for route, sink in self._counted - {(route, sink) for route, sink, _, _ in now}:
+            self.lanes_owned.labels(route).set(0)
+            self.in_flight.labels(route, sink).set(0)
+        for route, sink, lanes, in_flight in now:
+            self._counted.add((route, sink))
+            self.lanes_owned.labels(route).set(lanes)
+            self.in_flight.labels(route, sink).set(in_flight)
 
     def _counter(self, name: str, meaning: str, labels: tuple[str, ...]) -> Counter:
         return Counter(f"pillarbox_{name}", meaning, labels, registry=self.registry)

@@ -11,7 +11,7 @@ import psycopg
 from psycopg import conninfo
 
 from pillarbox.config import Config, secret
-from pillarbox.errors import ConfigError
+from pillarbox.errors import ConfigError, NotInstalled, SchemaMismatch
 from pillarbox.ports import Actions, Desk, Upkeep
 from pillarbox.storage.postgres import migrate
 from pillarbox.storage.postgres.connection import URL_HINT, Database
@@ -38,6 +38,7 @@ class PostgresStorage:
             PostgresLeases(database, environment=ours.database.environment),
             PostgresChores(database),
             PostgresRoutes(database),
+            lambda: self._shake_hands(database),
             database.close,
         )
 
@@ -84,6 +85,16 @@ class PostgresStorage:
                 for statement in statements:
                     ask(statement)
         return statements
+
+    def _shake_hands(self, database: Database) -> None:
+        schema = self._config.database.schema_name
+        installed = migrate.version(migrate.asker(database.direct()), schema)
+        if not installed:
+            raise NotInstalled(f"Schema {schema!r} holds no installation.", "Run `pillarbox migrate up`.")
+        if installed < migrate.newest():
+            raise SchemaMismatch(
+                f"Schema {schema!r} has version {installed} of {migrate.newest()}.", "Run `pillarbox migrate up`."
+            )
 
     def _open(self, purpose: str, *, maintenance: bool = False, limit: float | None = PATIENCE) -> Database:
         ours = self._config

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pillarbox.config import Config, secret
-from pillarbox.errors import Refused
+from pillarbox.errors import IdentityDiffers, NotInstalled, Refused, SchemaMismatch
 from pillarbox.ports import Actions, Desk, Upkeep
 from pillarbox.storage.sqlite import migrate
 from pillarbox.storage.sqlite.chores import SqliteChores
@@ -26,9 +26,10 @@ class SqliteStorage:
         database = self._open()
         return Working(
             SqliteSource(database),
-            SqliteLeases(database),
+            SqliteLeases(database, environment=self._environment),
             SqliteChores(database),
             SqliteRoutes(database),
+            lambda: self._shake_hands(database),
             database.close,
         )
 
@@ -68,9 +69,16 @@ class SqliteStorage:
     def grant(self, *, writer: str | None, relay: str | None, viewer: str | None, dry_run: bool) -> list[str]:
         raise Refused("SQLite has no roles.", "The rights of the file decide.")
 
-    def _pending(self) -> list[str]:
-        from pillarbox.errors import NotInstalled, SchemaMismatch
+    def _shake_hands(self, database: Database) -> None:
+        found = migrate.installation(database)
+        if found.environment != self._environment:
+            raise IdentityDiffers(
+                f"The installation belongs to the environment {found.environment!r}; this relay is set up for "
+                f"{self._environment!r}.",
+                "Set [database] environment, or decide with `pillarbox adopt`; until then nothing is delivered.",
+            )
 
+    def _pending(self) -> list[str]:
         try:
             migrate.installation(self._open())
         except NotInstalled:

@@ -4,7 +4,7 @@ share one."""
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from pillarbox.config import Config
@@ -32,7 +32,8 @@ class Working(NamedTuple):
     leases: Leases
     chores: Chores
     routes: Routes
-    close: Any
+    shake_hands: Callable[[], None]  # raises what makes this release and these tables unfit for each other
+    close: Callable[[], None]
 
 
 class Migrated(NamedTuple):

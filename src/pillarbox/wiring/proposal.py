@@ -1,0 +1,59 @@
+"""The file proposes routes, the database's stored ones are executed (DESIGN 2.3)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pillarbox.admin.audit import note
+from pillarbox.config import Config, RouteConfig
+from pillarbox.errors import Refused
+from pillarbox.events import Emit, RouteIdle, Warned
+from pillarbox.ports import Survey
+from pillarbox.wiring.storage import Routes
+
+
+class Proposal:
+    """What a starting relay does about the routes of its file, when it has first seen the stored ones."""
+
+    def __init__(self, config: Config, routes: Routes, emit: Emit) -> None:
+        self._config, self._routes, self._emit = config, routes, emit
+
+    def __call__(self, survey: Survey) -> None:
+        stored = {route.name: route.definition for route in survey.routes}
+        proposed = self._config.routes
+        if not stored:
+            first = {name: (route.definition(), route.start or "beginning") for name, route in proposed.items()}
+            if first:  # if another relay was quicker, its file was the first
+                self._routes.store_first(first, note("run: the first routes"))
+            return
+        for name, route in proposed.items():
+            if name not in stored:
+                self._propose_new(name, route, sorted(stored.keys() - proposed.keys()))
+        self._tell_differences(stored)
+
+    def _propose_new(self, name: str, route: RouteConfig, missing: list[str]) -> None:
+        if route.start is None:
+            self._emit(RouteIdle(name, self._why_not(name, missing)))
+            return
+        try:
+            self._routes.store(name, route.definition(), route.start, note("run: a new route"))
+        except Refused as error:  # another relay was quicker
+            self._emit(RouteIdle(name, str(error)))
+
+    def _why_not(self, name: str, missing: list[str]) -> str:
+        many = "every message of the log"
+        why = f'is new beside stored routes: say start = "beginning" (it would send {many}) or start = "now".'
+        if missing:
+            why += (
+                f" Stored and not in this file: {', '.join(missing)}. If it is one of them under a new name: "
+                f"`pillarbox route rename {missing[0]} {name}`."
+            )
+        return why
+
+    def _tell_differences(self, stored: dict[str, dict[str, Any]]) -> None:
+        proposed = self._config.routes
+        different = [name for name in proposed if name in stored and proposed[name].definition() != stored[name]]
+        if different:
+            names = ", ".join(different)
+            detail = f"stored routes differ from this file and are executed as stored: {names}; see `route apply`"
+            self._emit(Warned("route_differs", detail))
