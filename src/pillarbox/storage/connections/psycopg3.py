@@ -23,11 +23,13 @@ CURE = "Wrap the work in `with conn.transaction():`."
 
 
 def check(conn: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
-    """ACTIVE is a pipeline: with autocommit its next `sync()` would commit the message."""
+    """ACTIVE is a pipeline: with autocommit its next `sync()` would commit the message, unless a `transaction()` is
+    around it, which no status shows then."""
     status = conn.pgconn.transaction_status
     if status == FAILED:
         raise transaction_failed()
-    if conn.autocommit and status in (IDLE, ACTIVE):
+    inside = status == ACTIVE and getattr(conn, "_num_transactions", 0) > 0
+    if conn.autocommit and status in (IDLE, ACTIVE) and not inside:
         raise not_in_transaction(CURE)
 
 
