@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pillarbox import crashpoints
 from pillarbox.ports import RouteState
 from pillarbox.routing import Test, compile_match
-from pillarbox.storage.postgres.arrays import array
 from pillarbox.storage.postgres.connection import Database
+from pillarbox.storage.postgres.sql import array
 
 PAGE = 1000  # messages judged in one transaction
 

@@ -11,9 +11,9 @@ from uuid import UUID
 from pillarbox.errors import IdentityDiffers, NotInstalled, SchemaMismatch
 from pillarbox.ports import Held, InDoubt, LaneState, RelayState, RouteState, Survey, Taken
 from pillarbox.storage.postgres import migrate
-from pillarbox.storage.postgres.arrays import array
 from pillarbox.storage.postgres.connection import Database, Rows
 from pillarbox.storage.postgres.cursor import Position
+from pillarbox.storage.postgres.sql import array
 
 
 class PostgresLeases:
@@ -37,8 +37,7 @@ class PostgresLeases:
         self._db.run("leave", str(relay))
 
     def expel(self) -> int:
-        count = len(self._db.run("expel"))
-        return count
+        return len(self._db.run("expel"))
 
     def survey(self) -> Survey:
         found = json.loads(self._db.run("survey")[0][0])

@@ -9,8 +9,8 @@ from typing import Any
 from pillarbox import crashpoints
 from pillarbox.errors import Refused
 from pillarbox.routing import compile_match
-from pillarbox.storage.postgres.arrays import array
 from pillarbox.storage.postgres.connection import Database
+from pillarbox.storage.postgres.sql import array
 from pillarbox.views import Note
 
 RESERVED = "unrouted"  # the route name of messages that no route wants

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pillarbox.clock import Clock, SystemClock
 from pillarbox.ports import Changes, Held, InDoubt, Page, Position, RowTuple, Settled
 from pillarbox.storage.postgres import cursor
-from pillarbox.storage.postgres.arrays import array, storable
 from pillarbox.storage.postgres.connection import Database
+from pillarbox.storage.postgres.sql import array, storable
 
 LATE = 1000  # rows of one page; more of them are caught up page by page
 
