@@ -19,7 +19,7 @@ from pillarbox.errors import PillarboxError
 EPILOG = "Before or after the command: --config FILE, --set SECTION.NAME=VALUE, --json."
 
 # Each module registers its words on `app`; in the order of the help page.
-MODULES = ("setup", "database", "run", "look", "held", "later", "routes")
+MODULES = ("setup", "database", "run", "look", "held", "later", "routes", "demo")
 
 app = typer.Typer(
     name="pillarbox",
