@@ -14,7 +14,7 @@ from devtools.wheel import ROOT
 
 SRC = ROOT / "src" / "pillarbox"
 DATABASES = ["psycopg", "psycopg2", "asyncpg", "aiosqlite", "sqlalchemy", "django"]
-DRIVERS = [*DATABASES, "confluent_kafka", "yaml", "opentelemetry", "matplotlib", "plotext"]
+DRIVERS = [*DATABASES, "confluent_kafka", "yaml", "opentelemetry", "matplotlib"]
 SQL = re.compile(
     r"\bSELECT\b.+\bFROM\b|\bINSERT INTO\b|\bUPDATE \S+ SET\b|\bDELETE FROM\b|\bCREATE (TABLE|INDEX|SCHEMA|FUNCTION)\b"
     r"|\b(ALTER|DROP) TABLE\b",
