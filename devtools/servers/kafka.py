@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, TopicMetadata
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, TopicMetadata
 
 from devtools.servers.process import (
     ServerError,
@@ -211,8 +211,12 @@ class Kafka:
         )
 
     def configure_topic(self, name: str, config: Mapping[str, str]) -> None:
-        resource = ConfigResource(ConfigResource.Type.TOPIC, name, set_config=dict(config))
-        self.admin().alter_configs([resource])[resource].result(30)
+        entries = [
+            ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in config.items()
+        ]
+        resource = ConfigResource(ConfigResource.Type.TOPIC, name, incremental_configs=entries)
+        admin = self.admin()
+        admin.incremental_alter_configs([resource])[resource].result(30)
 
     def delete_topic(self, name: str) -> None:
         admin = self.admin()

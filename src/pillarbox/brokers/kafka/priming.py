@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
+from collections.abc import Iterator
 
 from pillarbox.brokers.kafka.partition import Partitioner
 from pillarbox.outcome import Record
@@ -43,9 +44,54 @@ class Priming:
         return found
 
     def accepted(self, partition: int) -> deque[Record]:
-        """The first record of a partition is there: what waited behind it."""
         self.primed.add(partition)
         return self.behind.pop(partition, deque())
+
+
+class Primer:
+    """All topics of one producer."""
+
+    def __init__(self, partitioner: Partitioner) -> None:
+        self.ready: set[str] = set()  # every partition is primed
+        self.topics: dict[str, Priming] = {}
+        self._partitioner = partitioner
+
+    def knows(self, topic: str, partitions: int | None) -> bool:
+        known = self.topics.get(topic)
+        return known is not None and partitions in (None, known.partitions)
+
+    def learn(self, topic: str, partitions: int) -> None:
+        """A topic is about to be used, or has grown: then its new partitions are to be primed."""
+        fresh = Priming(partitions, self._partitioner)
+        known = self.topics.get(topic)
+        if known is not None:
+            fresh.primed, fresh.behind = known.primed, known.behind
+        self.topics[topic] = fresh
+        self.ready.discard(topic)
+
+    def accepted(self, topic: str, partition: int, priming: Priming) -> deque[Record]:
+        """A partition's first record is there: what waited behind it."""
+        behind = priming.accepted(partition)
+        current = self.topics.get(topic)
+        if current is not None and current.done:
+            self.ready.add(topic)
+        return behind
+
+    def behind(self) -> Iterator[Record]:
+        """Everything that waits for a first record."""
+        for priming in self.topics.values():
+            for records in priming.behind.values():
+                yield from records
+
+    def start_over(self) -> None:
+        for priming in self.topics.values():
+            priming.behind.clear()
+
+
+def size_of(record: Record) -> int:
+    """Payload, key and headers together, as `Traits.max_bytes` counts."""
+    _, _, key, payload, headers = record
+    return len(payload) + len(key or b"") + sum(len(name.encode()) + len(value) for name, value in headers)
 
 
 def wire_size(record: Record) -> int:

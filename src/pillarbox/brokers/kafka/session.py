@@ -14,17 +14,20 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from pillarbox.brokers.kafka.aftermath import Aftermath
 from pillarbox.brokers.kafka.partition import Partitioner
-from pillarbox.brokers.kafka.priming import Priming, wire_size
+from pillarbox.brokers.kafka.priming import Primer, Priming, size_of, wire_size
+from pillarbox.brokers.kafka.solo import Solo
 from pillarbox.brokers.kafka.verdicts import PURGED, verdict
 from pillarbox.clock import SystemClock
 from pillarbox.outcome import Answers, Failed, Handle, Outcome, Record
 
 mono = SystemClock.mono
 RENEW_AFTER = 6 * 3600.0  # seconds; a broker forgets a producer that was silent in a partition for a day
-LIMIT = 1_000_000
 LARGE = 16_384  # how far from the limit a payload must stay for its record not to be measured
 REMEMBERED = 10_000
+ASK_AGAIN = 1.0  # seconds
+METADATA_WITHIN = 0.2  # seconds a producer has, once a topic, to know it
 Producers = Callable[[bool], Producer]  # gapless or not
 
 
@@ -32,18 +35,25 @@ class Session:
     """What is handed to librdkafka, and what it answers."""
 
     def __init__(
-        self, producers: Producers, partitioner: Partitioner, limits: Mapping[str, int], partitions: dict[str, int]
+        self,
+        producers: Producers,
+        partitioner: Partitioner,
+        max_bytes: int,
+        limits: Mapping[str, int],
+        partitions: dict[str, int],
     ) -> None:
         self._producers = producers
         self._partitioner = partitioner
+        self._max_bytes = max_bytes
         self._limits = limits  # by topic; these two are the sink's, and outlive the session
         self._partitions = partitions
         self.refused: dict[Handle, None] = {}  # refused before: alone through the second producer
         self.gone: Callable[[str, str], None] = lambda _topic, _reason: None
-        self._solo: Producer | None = None
+        self._solo = Solo(lambda: producers(False))
         self._accepted: list[Handle] = []
         self._failed: list[Failed] = []
         self._answered = self._answered_by()
+        self._over = False
         self._begin()
 
     def _begin(self) -> None:
@@ -51,55 +61,45 @@ class Session:
         self._main = self._producers(True)
         self._hand_over: Callable[..., None] = self._main.produce
         self._born = mono()
-        self._ready: set[str] = set()
-        self._priming: dict[str, Priming] = {}
+        self._primer = Primer(self._partitioner)
         self.renew = False
         self.dead = False  # the producer will write nothing any more
-        self._over = False
         self.start_over()
 
     def start_over(self) -> None:
         """Another session with the same producer: the last one ended with nothing in it."""
-        self.stopped = False
-        self._solo_busy = False
-        for priming in self._priming.values():
-            priming.behind.clear()
+        self._ask_again_at = 0.0
+        self._stopped = False
+        self._told = False
+        self._primer.start_over()
         self._waiting: deque[Record] = deque()
-        self._suspects: list[Failed] = []
-        self._words: list[Failed] = []
-        self._casualty: Handle | None = None
-        self._cause = (Outcome.UNKNOWN, "the session ended")
+        self._aftermath = Aftermath()
 
     # ------------------------------------------------------------------ handing over
 
-    def learn(self, topic: str, partitions: int | None = None) -> bool:
-        """A topic is about to be used, or has grown; whether this producer knows it."""
-        known = self._priming.get(topic)
-        if known is not None and known.partitions == partitions:
+    def learn(self, topic: str, partitions: int | None = None) -> bool | None:
+        """A topic is about to be used, or has grown; whether this producer knows it, None while nobody answers."""
+        if self._primer.knows(topic, partitions):
             return True
         try:
-            found = self._main.list_topics(topic, timeout=0.5).topics[topic]
+            found = self._main.list_topics(topic, timeout=METADATA_WITHIN).topics[topic]
         except KafkaException:
-            return False
+            self._ask_again_at = mono() + ASK_AGAIN
+            return None
         if found.error is not None or not found.partitions or len(found.partitions) < (partitions or 0):
             return False
-        self._ready.discard(topic)
-        fresh = self._priming[topic] = Priming(len(found.partitions), self._partitioner)
-        self._partitions[topic] = fresh.partitions
-        if known is not None:
-            fresh.primed, fresh.behind = known.primed, known.behind
+        self._primer.learn(topic, len(found.partitions))
+        self._partitions[topic] = len(found.partitions)
         return True
 
     def send(self, batch: Iterable[Record]) -> None:
-        """Hot: `python -m benchmarks.kafka_sink` tells what a line costs here."""
-        if self.stopped:
-            return
-        if self._waiting or self._solo_busy or self._is_old():
-            self._waiting.extend(batch)
-            return
-        produce, ready, answered, refused = self._hand_over, self._ready, self._answered, self.refused
-        roomy = min(self._limits.values(), default=LIMIT) - LARGE
+        """Hot: a line here costs each message; `benchmarks/kafka_sink.py` tells how much."""
         records = iter(batch)
+        if self._waiting or self._solo.busy or self._stopped or self._is_old():
+            self._hold_back(records)
+            return
+        produce, ready, answered, refused = self._hand_over, self._primer.ready, self._answered, self.refused
+        roomy = min([self._max_bytes, *self._limits.values()]) - LARGE
         for record in records:
             handle, topic, key, payload, headers = record
             if topic in ready and len(payload) < roomy and handle not in refused:
@@ -111,9 +111,14 @@ class Session:
             else:
                 goes_on = self._with_care(record)
             if not goes_on:
-                if not self.stopped:
-                    self._waiting.extend(records)
+                self._hold_back(records)
                 return
+
+    def _hold_back(self, records: Iterable[Record]) -> None:
+        if self._stopped:
+            self._aftermath.casualty(records)
+        else:
+            self._waiting.extend(records)
 
     def _is_old(self) -> bool:
         if not self.renew and mono() - self._born < RENEW_AFTER:
@@ -125,32 +130,36 @@ class Session:
         return False
 
     def _with_care(self, record: Record) -> bool:
-        """Measure it, send it alone, or send its partition's first record; whether more may follow."""
-        handle, topic, key, _, _ = record
+        """Measure it, send it alone, or as its partition's first; whether more may follow."""
+        topic = record[1]
+        if (size := size_of(record)) > self._max_bytes:
+            return self._refuse(record, f"{size} bytes are over the sink's limit of {self._max_bytes}")
         limit = self._limits.get(topic)
         if limit is not None and (size := wire_size(record)) > limit:
-            self._refuse(Failed(handle, Outcome.REFUSED, f"{size} bytes are over topic {topic}'s limit of {limit}"))
+            return self._refuse(record, f"{size} bytes are over the limit of topic {topic}, {limit}")
+        if record[0] in self.refused:
+            self._solo.send(record, self._solo_answered)
             return False
-        if handle in self.refused:
-            return self._alone(record)
-        if topic in self._ready:
+        if topic in self._primer.ready:
             return self._produce(record, -1, partial(self._answered, record))
-        priming = self._priming.get(topic)
-        if priming is None:  # nobody asked about it, or the producer is a new one
-            if not self.learn(topic, self._partitions.get(topic)):
-                self._stop(Outcome.UNAVAILABLE, f"topic {topic}: its metadata is awaited", handle)
-                return False
-            priming = self._priming[topic]
-        partition = priming.partition(key)
+        known = self.learn(topic, self._partitions.get(topic))
+        if known is None:
+            self._waiting.append(record)
+            return False
+        if not known:
+            return self._stop(Outcome.UNAVAILABLE, f"topic {topic} is not there", record)
+        return self._prime(record, self._primer.topics[topic])
+
+    def _prime(self, record: Record, priming: Priming) -> bool:
+        partition = priming.partition(record[2])
         if partition in priming.primed:
             return self._produce(record, partition, partial(self._answered, record))
         if partition in priming.behind:
             priming.behind[partition].append(record)
             return True
-        priming.behind[partition] = deque()
         if self._produce(record, partition, partial(self._first_answered, priming, partition, record)):
+            priming.behind[partition] = deque()
             return True
-        del priming.behind[partition]
         return False
 
     def _produce(self, record: Record, partition: int, on_delivery: Callable[..., None]) -> bool:
@@ -167,30 +176,17 @@ class Session:
             self._waiting.append(record)
             return False
         cause = error.args[0]
-        outcome = verdict(cause.code())
-        if outcome is Outcome.REFUSED:
-            self._refuse(Failed(record[0], outcome, cause.str()))
-        else:
-            self._stop(outcome, cause.str(), record[0])
-        return False
-
-    def _alone(self, record: Record) -> bool:
-        """Through the second producer, which goes on after a refusal; what follows waits for its answer."""
-        _, topic, key, payload, headers = record
-        if self._solo is None:
-            self._solo = self._producers(False)
-        self._solo_busy = True
-        alone: Callable[..., None] = self._solo.produce
-        alone(topic, payload, key, on_delivery=partial(self._solo_answered, record), headers=headers)
-        return False
+        if verdict(cause.code()) is Outcome.REFUSED:
+            return self._refuse(record, cause.str())
+        return self._stop(verdict(cause.code()), cause.str(), record)
 
     # ------------------------------------------------------------------ answers
 
     def answers(self, timeout: float) -> Answers:
         self._poll(timeout)
-        if self.stopped:
+        if self._stopped:
             self._conclude()
-        elif self._waiting and not self._solo_busy:
+        elif self._waiting and not self._solo.busy and mono() >= self._ask_again_at:
             again, self._waiting = self._waiting, deque()
             self.send(again)
         accepted, failed = self._accepted[:], self._failed[:]
@@ -200,8 +196,8 @@ class Session:
 
     def _poll(self, timeout: float) -> None:
         try:
-            if self._solo_busy and self._solo is not None:
-                self._solo.poll(min(timeout, 0.01))
+            if self._solo.busy:
+                self._solo.poll(timeout)
                 timeout = 0
             self._main.poll(timeout)
         except KafkaException as error:  # the producer's end; messages tell of it as well, but perhaps none is there
@@ -227,92 +223,94 @@ class Session:
         self._answered(record, error, message)
         if error is not None or self._over:
             return
-        behind = priming.accepted(partition)
-        if priming.done:
-            self._ready.add(record[1])
-        while behind and not self.stopped:
+        behind = self._primer.accepted(record[1], partition, priming)
+        while behind and not self._stopped:
             follower = behind.popleft()
-            if not self._produce(follower, partition, partial(self._answered, follower)) and not self.stopped:
+            if not self._produce(follower, partition, partial(self._answered, follower)) and not self._stopped:
                 # The queue is full and it went to the end of those that wait: they all came after what is left here.
                 self._waiting.pop()
                 self._waiting.extendleft(reversed([follower, *behind]))
                 return
+        self._aftermath.casualty(behind)
 
     def _failure(self, record: Record, error: KafkaError) -> None:
         code = error.code()
         if self._over:
             return
         if code in PURGED:
-            self._casualty = record[0] if self._casualty is None else self._casualty
+            self._aftermath.casualty([record])
             return
         self.dead = True
         outcome = verdict(code)
         if outcome is Outcome.REFUSED:
-            self._suspects.append(Failed(record[0], outcome, error.str()))
-            self._stop(outcome, error.str())
+            self._aftermath.suspect(record)
+            self._stop(Outcome.UNKNOWN, f"in one request with a refused one: {error.str()}")
             return
         if outcome is Outcome.UNAVAILABLE:
             self.gone(record[1], error.str())
-        self._stop(outcome, error.str(), record[0])
+        self._stop(outcome, error.str(), record)
 
-    def _solo_answered(self, record: Record, error: KafkaError | None, _message: Message) -> None:
+    def _solo_answered(self, record: Record, error: KafkaError | None) -> None:
         if self._over:
             return
-        self._solo_busy = False
         if error is None:
             self.refused.pop(record[0], None)
             self._accepted.append(record[0])
+            self._try_next()
         elif verdict(error.code()) is Outcome.REFUSED:
-            self._refuse(Failed(record[0], Outcome.REFUSED, error.str()))
+            self._refuse(record, error.str())
         else:
-            self._stop(verdict(error.code()), error.str(), record[0])
+            self._stop(verdict(error.code()), error.str(), record)
 
-    def _refuse(self, failed: Failed) -> None:
+    def _try_next(self) -> bool:
+        suspect = self._aftermath.next_suspect() if self._stopped else None
+        if suspect is not None:
+            self._solo.send(suspect, self._solo_answered)
+        return suspect is not None
+
+    def _refuse(self, record: Record, reason: str) -> bool:
         """Refused alone. Told when all before it is answered; what is behind it is not handed over."""
         if len(self.refused) >= REMEMBERED:
             self.refused.pop(next(iter(self.refused)))
-        self.refused[failed.handle] = None
-        self._words.append(failed)
-        self.stopped = True
-        self._waiting.clear()
+        self.refused[record[0]] = None
+        return self._stop(Outcome.REFUSED, reason, record)
 
-    def _stop(self, outcome: Outcome, reason: str, handle: Handle | None = None) -> None:
-        if not self.stopped:
-            self.stopped = True
-            self._cause = (outcome, reason)
+    def _stop(self, outcome: Outcome, reason: str, record: Record | None = None) -> bool:
+        """Hand over nothing more in this session."""
+        if record is not None:
+            self._aftermath.tell(Failed(record[0], outcome, reason))
+        if not self._stopped:
+            self._stopped = True
+            self._aftermath.cause = (Outcome.UNKNOWN if outcome is Outcome.REFUSED else outcome, reason)
+            self._aftermath.casualty(self._waiting)
             self._waiting.clear()
-        if handle is not None:
-            self._words.append(Failed(handle, outcome, reason))
+        return False
 
     def _conclude(self) -> None:
         """Tell of the failure once what is on the wire has been answered."""
         if self.dead:
             # Again and again: a request that the broker refused behind the failed one comes back into the queue.
             self._main.purge(in_queue=True, in_flight=False, blocking=False)
-            self._main.poll(0)
-        if len(self._main) or self._solo_busy:
+            self._poll(0)
+        if len(self._main) or self._solo.busy or self._try_next():
             return
-        if len(self._suspects) == 1:
-            self._refuse(self._suspects[0])
-        elif self._suspects:
-            first = self._suspects[0]
-            text = f"refused in one request with {len(self._suspects) - 1} others: {first.error}"
-            self._words.append(Failed(first.handle, Outcome.UNKNOWN, text))
-        elif not self._words and self._casualty is not None:
-            self._words.append(Failed(self._casualty, *self._cause))
-        self._failed += self._words
-        self._words, self._suspects, self._casualty = [], [], None
+        self._aftermath.casualty(self._primer.behind())
+        said = self._aftermath.conclusion()
+        self._failed += said
+        self._told = self._told or bool(said)
+        if self.dead and not self._told:
+            self._begin()  # nobody is without an answer: the next message goes on with a new producer
 
     # ------------------------------------------------------------------ the end
 
     @property
     def on_the_wire(self) -> int:
-        return len(self._main) + self._solo_busy
+        return len(self._main) + self._solo.busy
 
     def hang_up(self) -> list[Producer]:
         """Nothing more goes out. The producers that are left to be emptied and forgotten."""
         self._over = True
-        left = [producer for producer in (self._main, self._solo) if producer is not None]
+        left = [self._main, *self._solo.leave()]
         for producer in left:
             producer.purge(in_queue=True, in_flight=True, blocking=False)
         return left

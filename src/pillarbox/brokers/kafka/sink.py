@@ -59,7 +59,7 @@ class KafkaSink:
             return
         try:
             partitioner = PARTITIONERS[str(self._conf.get("partitioner"))]
-            session = Session(self._producer, partitioner, self._limits, self._partitions)
+            session = Session(self._producer, partitioner, self._conf.max_bytes, self._limits, self._partitions)
             session.gone = self._gone
             self._destinations()
         except (KafkaException, ConfigError) as error:
