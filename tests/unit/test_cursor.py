@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -110,6 +111,64 @@ class Reader:
 @settings(max_examples=300, deadline=None)
 def test_every_row_is_read_once_in_order_whatever_commits_late(rng: random.Random) -> None:
     """Random histories, limits that are always too small, every kind of cut: nothing lost, doubled or overtaken."""
+    check_history(rng)
+
+
+def seen_moves(page: Page) -> Position:
+    """Rule 3 broken: a page full of late rows is taken for all of them."""
+    return Position(page.before.last, page.after.due) if page.after.due else page.after
+
+
+def fresh_page_forgets_its_limit(page: Page) -> Position:
+    """A full page taken for the last one."""
+    return page.after._replace(last=max(page.after.last, 10**6)) if page.rows and not page.after.due else page.after
+
+
+def at_is_forgotten(page: Page) -> Position:
+    return page.after._replace(at=0)
+
+
+def only_the_last_id(page: Page) -> Position:
+    """The cursor of others: everything above the last id."""
+    return page.after._replace(seen=f"{10**9}:{10**9}:")
+
+
+@pytest.mark.parametrize("mutant", [seen_moves, fresh_page_forgets_its_limit, at_is_forgotten, only_the_last_id])
+def test_each_rule_is_needed(mutant: Callable[[Page], Position], monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the rule broken some history loses, doubles or overtakes: the check above can fail."""
+    right = cursor.pages
+
+    def broken(*asked: Any) -> list[Page]:
+        pages = right(*asked)
+        for page in pages:
+            page.after = mutant(page)
+        return pages
+
+    monkeypatch.setattr(cursor, "pages", broken)
+    with pytest.raises(AssertionError):
+        for n in range(300):
+            check_history(random.Random(n))
+
+
+@pytest.mark.parametrize("cut", ["whole", "seen_moves"])
+def test_a_cut_inside_late_rows_keeps_seen(cut: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A settle that ends among late rows must save where it ended, in the snapshot that found them (rule 3)."""
+
+    def broken(page: Page, done: int) -> Position:
+        if done in (0, len(page.rows)):
+            return page.after if done else page.before
+        reached = page.rows[done - 1][0]
+        if cut == "whole" or reached > page.before.last:
+            return Position(max(reached, page.before.last), page._found_in)
+        return Position(page.before.last, page._found_in, page._found_in, reached)
+
+    monkeypatch.setattr(Page, "cut", broken)
+    with pytest.raises(AssertionError):
+        for n in range(300):
+            check_history(random.Random(n))
+
+
+def check_history(rng: random.Random) -> None:
     world = World(rng)
     reader = Reader(world)
     for _ in range(rng.randint(10, 60)):
