@@ -1,22 +1,24 @@
-"""What an operator's words do to the tables of a real PostgreSQL."""
+"""What an operator's words do to the tables, in PostgreSQL and in SQLite."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
-import psycopg
 import pytest
 
 from pillarbox.errors import Refused
-from pillarbox.storage.postgres.connection import Database
-from pillarbox.storage.postgres.desk_actions import PostgresActions
-from tests.integration.desk_stage import NOTE, Stage
+from tests.integration.desk_stage import NOTE, SqliteStage, Stage
 
 
-@pytest.fixture
-def stage(pg_url: str) -> Iterator[Stage]:
-    stage = Stage(pg_url, routes=("all", "other"))
+@pytest.fixture(params=["postgres", "sqlite"])
+def stage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stage]:
+    """The same on both databases."""
+    if request.param == "sqlite":
+        stage: Stage = SqliteStage(tmp_path / "shop.db", routes=("all", "other"))
+    else:
+        stage = Stage(request.getfixturevalue("pg_url"), routes=("all", "other"))
     yield stage
     stage.close()
 
@@ -26,8 +28,9 @@ def test_retry_makes_a_blocked_message_due_now_with_all_its_attempts(stage: Stag
     id, _ = stage.add()
     stage.hold("blocked", id, attempts=5)
     assert stage.actions.change("retry", stage.picked(), NOTE) == [id]
-    [(state, attempts, due, edition)] = stage.rows("state", "attempts", "next_attempt_at <= now()", "edition")
-    assert (state, attempts, due, edition) == ("retry", 0, True, 2)
+    assert stage.rows("state", "attempts", "edition") == [("retry", 0, 2)]
+    [line] = stage.picked()
+    assert (line.due_in or 0) <= 0
     assert (stage.nudge("all"), stage.nudge("other")) == (1, 0)
 
 
@@ -101,7 +104,7 @@ def test_two_operators_replay_the_same_message_once(stage: Stage) -> None:
     done: list[list[int]] = []
 
     def replay() -> None:
-        actions = PostgresActions(Database(stage.url))
+        actions = stage.more_actions()
         done.append(actions.replay(lines, None, NOTE))
         actions.close()
 
@@ -133,8 +136,8 @@ def test_what_changed_since_it_was_looked_at_is_left_alone(stage: Stage) -> None
     stage.hold("retry", gone)
     stage.hold("retry", dead)
     lines = stage.picked()
-    stage.ask("DELETE FROM pillarbox.hold WHERE id = %s", gone)
-    stage.ask("UPDATE pillarbox.hold SET state = 'dead' WHERE id = %s", dead)
+    stage.deliver(gone)
+    stage.become(dead, "dead")
     assert stage.actions.change("retry", lines, NOTE) == []
     assert stage.rows("state", "edition") == [("dead", 1)]
     assert stage.audited() == []
@@ -152,26 +155,12 @@ def test_every_action_is_audited_with_who_where_why_and_which(stage: Stage) -> N
     ]  # fmt: skip
 
 
-def test_an_operator_waits_for_a_settle_and_not_longer(stage: Stage) -> None:
-    """A row that a settle has locked is waited for; then the action applies to what the settle left."""
-    id, _ = stage.add()
-    stage.hold("retry", id)
-    lines = stage.picked()
-    with psycopg.connect(stage.url) as other:
-        other.execute("UPDATE pillarbox.hold SET attempts = 3, edition = edition + 1")
-        timer = threading.Timer(0.8, other.commit)
-        timer.start()
-        assert stage.actions.change("bury", lines, NOTE) == [id]
-        timer.join()
-    assert stage.rows("state", "attempts") == [("dead", 3)]
-
-
 def test_erase_blanks_the_log_and_skips_what_is_undelivered(stage: Stage) -> None:
     """The payload goes; id, type and key stay; routes that have not read it get a final row above their cursors."""
     id, message_id = stage.add(payload=b'{"name": "Ann"}')
     [found] = stage.desk.find([str(message_id)])
     assert stage.actions.erase([found], [("other", id)], NOTE) == 1
-    assert stage.ask("SELECT payload, key, type FROM pillarbox.message") == [(b"", "k", "t")]
+    assert stage.stored() == [(b"", "k", "t")]
     assert stage.rows("route", "ids", "state", "ahead") == [("other", [id], "skipped", True)]
     assert stage.nudge("other") == 1
     assert "Ann" not in str(stage.audited())
@@ -191,14 +180,64 @@ def test_erase_takes_a_message_out_of_its_run_and_out_of_the_dead(stage: Stage) 
 
 def test_scheduled_messages_are_listed_and_cancelled(stage: Stage) -> None:
     """cancel takes a message out of `scheduled` and records what it was."""
-    stage.ask(
-        "INSERT INTO pillarbox.scheduled (due, message_id, key, aggregate, type, payload)"
-        " VALUES (now() + '1 hour', pillarbox.uuid7(), 'k', 'a', 't', '')"
-    )
+    id = stage.schedule(3600)
     [found] = stage.desk.scheduled((), None, None, 10)
-    assert found.place == "scheduled"
+    assert (found.place, found.message_id) == ("scheduled", id)
     assert 3590 < (found.due_in or 0) <= 3600
     assert stage.actions.cancel([found], NOTE) == [found.message_id]
     assert stage.actions.cancel([found], NOTE) == []
-    assert stage.ask("SELECT count(*) FROM pillarbox.scheduled") == [(0,)]
+    assert stage.desk.scheduled((), None, None, 10) == []
+    assert [f.place for f in stage.desk.find([str(id)])] == ["cancelled"]
     assert stage.audited()[0][4]["messages"][0]["key"] == "k"
+
+
+def test_a_scheduled_message_that_is_erased_is_cancelled(stage: Stage) -> None:
+    """What is not in the log yet would be delivered blank: erase takes it out, and the audit knows what it was."""
+    id = stage.schedule(3600)
+    stage.actions.erase(stage.desk.find([str(id)]), [], NOTE)
+    assert stage.desk.scheduled((), None, None, 10) == []
+    assert stage.audited()[0][4]["messages"] == [{"id": str(id), "aggregate": "a", "type": "t", "key": "k"}]
+
+
+def test_a_kept_message_is_erased_too(stage: Stage) -> None:
+    """A dead message whose segment has gone lies in `kept`: it is blanked there, and becomes skipped."""
+    id, _ = stage.add(payload=b"secret")
+    stage.hold("dead", id)
+    stage.keep(id)
+    [found] = stage.desk.find([str(id)])
+    assert found.place == "kept"
+    stage.actions.erase([found], [], NOTE)
+    assert stage.rows("state") == [("skipped",)]
+
+
+def test_adopt_now_leaves_nothing_to_deliver(stage: Stage) -> None:
+    """A clone adopted from now on delivers nothing that was in it; the dry run counts and changes nothing."""
+    for key in ("x", "y", "z"):
+        stage.add(key)
+    stage.settle(last=1)
+    stage.hold("retry", 1)
+    counts = stage.actions.adopt("now", "staging", NOTE, dry_run=True)
+    assert counts["unread by all, never to be delivered"] == 2
+    assert counts["held, to be skipped"] == 1
+    assert stage.desk.overview().environment == "production"
+    assert stage.audited() == []
+    assert stage.actions.adopt("now", "staging", NOTE, dry_run=False) == counts
+    seen = stage.desk.overview()
+    assert seen.environment == "staging"
+    assert sum(line.pending for line in seen.lanes) == 0
+    assert stage.rows("state") == [("skipped",)]
+    new, _ = stage.add("x")
+    assert sum(line.pending for line in stage.desk.overview().lanes) == 2, "both routes get what is new"
+    assert not any(standing.read for standing in stage.desk.standings(stage.desk.find([str(new)])))
+
+
+def test_adopt_from_the_cursor_keeps_everything(stage: Stage) -> None:
+    """A moved installation goes on where it stood, under its new name."""
+    stage.add("x")
+    stage.add("y")
+    stage.settle(last=1)
+    stage.actions.adopt("cursor", "moved", NOTE, dry_run=False)
+    seen = stage.desk.overview()
+    assert (seen.environment, sum(line.pending for line in seen.lanes if line.route == "all")) == ("moved", 1)
+    with pytest.raises(Refused, match="cursor, unread, now"):
+        stage.actions.adopt("yesterday", "moved", NOTE, dry_run=True)

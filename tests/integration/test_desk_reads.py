@@ -1,77 +1,27 @@
-"""What people ask of a real PostgreSQL."""
+"""What people ask, of PostgreSQL and of SQLite."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing
+from pathlib import Path
 from uuid import uuid4
 
-import psycopg
 import pytest
 
-from pillarbox.errors import NotInstalled, Refused
-from pillarbox.storage.postgres.connection import Database
-from pillarbox.storage.postgres.desk import PostgresDesk
+from pillarbox.errors import Refused
 from pillarbox.views import Pick
-from tests.integration.desk_stage import LIVE, Stage
+from tests.integration.desk_stage import LIVE, SqliteStage, Stage
 
 
-@pytest.fixture
-def stage(pg_url: str) -> Iterator[Stage]:
-    stage = Stage(pg_url)
+@pytest.fixture(params=["postgres", "sqlite"])
+def stage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stage]:
+    """The same on both databases."""
+    if request.param == "sqlite":
+        stage: Stage = SqliteStage(tmp_path / "shop.db")
+    else:
+        stage = Stage(request.getfixturevalue("pg_url"))
     yield stage
     stage.close()
-
-
-def test_an_empty_installation_has_nothing_to_tell(stage: Stage) -> None:
-    """No message, no hold row, no relay: every figure is zero or unknown, and nothing fails."""
-    seen = stage.desk.overview()
-    assert (seen.environment, seen.same_system, seen.relays, seen.troubles) == ("production", True, [], [])
-    assert (seen.unrouted, seen.scheduled, seen.overdue, seen.segments, seen.segments_ahead) == (0, 0, None, 1, 3)
-    assert [(line.lane, line.pending, line.counted, line.oldest) for line in seen.lanes] == [
-        (lane, 0, True, None) for lane in range(4)
-    ]
-
-
-def test_pending_and_age_start_at_the_cursor(stage: Stage) -> None:
-    """What the cursor has passed is not pending; the oldest of what is left gives the age."""
-    stage.add("k")
-    stage.settle()
-    stage.ask("SELECT pg_sleep(0.2)")
-    late, _ = stage.add("k")
-    stage.add("k")
-    [line] = [line for line in stage.desk.overview().lanes if line.pending]
-    assert (line.lane, line.pending, line.counted) == (stage.lane_of(late), 2, True)
-    assert 0 <= (line.oldest or 9) < 0.2
-
-
-def test_a_row_that_commits_late_is_pending_below_the_cursor(stage: Stage) -> None:
-    """A message whose transaction was open when the cursor passed its id counts as undelivered, with its age."""
-    with psycopg.connect(stage.url) as slow:
-        slow.execute("INSERT INTO pillarbox.message (key, aggregate, type, payload) VALUES ('late', 'a', 't', '')")
-        stage.add("k")
-        stage.settle()
-        slow.commit()
-    lanes = [line for line in stage.desk.overview().lanes if line.pending]
-    [found] = stage.desk.find(["1"])
-    assert [(line.lane, line.pending) for line in lanes] == [(found.lane, 1)]
-    assert lanes[0].oldest is not None
-    [standing] = stage.desk.standings([found])
-    assert not standing.read
-
-
-def test_estimates_do_not_count_the_gap_between_segments(stage: Stage) -> None:
-    """After a roll the ids jump by ten thousand million; the pending estimate does not."""
-    insert = (
-        "INSERT INTO pillarbox.message (key, aggregate, type, payload) SELECT (g % 100)::text, 'a', 't', ''"
-        " FROM generate_series(1, 8000) g"
-    )
-    stage.ask(insert)
-    stage.ask("SELECT setval('pillarbox.message_id_seq', 10000000000, false)")
-    stage.ask("UPDATE pillarbox.segment SET state = CASE n WHEN 0 THEN 'closed' ELSE 'open' END WHERE n < 2")
-    stage.ask(insert)
-    pending = sum(line.pending for line in stage.desk.overview().lanes)
-    assert 12_000 < pending < 20_000
 
 
 def test_cursors_that_moved_tell_how_much_was_passed(stage: Stage) -> None:
@@ -102,11 +52,11 @@ def test_held_and_dead_are_counted_a_route(stage: Stage) -> None:
 def test_a_message_is_found_by_either_id_wherever_it_lies(stage: Stage) -> None:
     """find knows the log, what was kept and what is scheduled; an unknown id is missing, not an error."""
     id, message_id = stage.add(key="k", type="order.created")
-    stage.ask("INSERT INTO pillarbox.kept (id, xid, message_id, key, aggregate, type, payload, created_at)"
-              " VALUES (7, '3', gen_random_uuid(), 'z', 'a', 't', '', now())")  # fmt: skip
+    gone, _ = stage.add(key="z")
+    stage.keep(gone)
     assert [(f.place, f.id, f.message_id) for f in stage.desk.find([str(message_id)])] == [("log", id, message_id)]
     assert [(f.place, f.type) for f in stage.desk.find([str(id)])] == [("log", "order.created")]
-    assert [(f.place, f.key) for f in stage.desk.find(["7"])] == [("kept", "z")]
+    assert [(f.place, f.key) for f in stage.desk.find([str(gone)])] == [("kept", "z")]
     assert stage.desk.find([str(uuid4())]) == []
     with pytest.raises(Refused, match="no message id"):
         stage.desk.find(["order-17"])
@@ -117,10 +67,7 @@ def test_a_standing_tells_cursor_rows_head_and_owner(stage: Stage) -> None:
     ids = [stage.add("k")[0] for _ in range(3)]
     stage.settle(last=ids[1])
     stage.hold("retry", ids[0], ids[1], error="refused")
-    relay = uuid4()
-    stage.ask("INSERT INTO pillarbox.relay (id, alive_until, serves, version, host)"
-              " VALUES (%s, now() + '5 s', '{all}', '0', 'box1')", relay)  # fmt: skip
-    stage.ask("UPDATE pillarbox.lane SET owner = %s, term = 7", relay)
+    stage.live("box1", 7)
     found = stage.desk.find([str(id) for id in ids])
     first, second, third = sorted(stage.desk.standings(found), key=lambda s: s.id)
     assert (first.read, second.read, third.read) == (True, True, False)
@@ -161,7 +108,7 @@ def test_filters_of_holds_must_all_fit(stage: Stage) -> None:
     assert found(limit=1) == ["one"]
     assert found(ids=(str(two),)) == ["two"]
     assert found(ids=(str(two),), states=("retry",)) == []
-    stage.ask("UPDATE pillarbox.hold SET held_at = now() - interval '1 hour' WHERE id = %s", one)
+    stage.age(one, 3600)
     assert found(since=60.0) == ["two"]
 
 
@@ -171,9 +118,3 @@ def test_every_message_of_a_key_is_found_for_erasing(stage: Stage) -> None:
     stage.add("k", aggregate="b")
     stage.settle()
     assert [f.id for page in stage.desk.all_of("a", "k") for f in page] == ids
-
-
-def test_a_database_without_installation_says_so(pg_url: str) -> None:
-    """The desk names the missing schema and the command that makes it."""
-    with closing(PostgresDesk(Database(pg_url))) as desk, pytest.raises(NotInstalled, match="migrate up"):
-        desk.overview()

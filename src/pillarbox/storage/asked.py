@@ -3,12 +3,48 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from pillarbox.errors import Refused
-from pillarbox.views import Found, HoldLine, Pick
+from pillarbox.views import Found, HoldLine, Pick, RouteLine, Standing
+
+LIVE = ("retry", "waiting", "blocked")
+COUNTED = (*LIVE, "dead")
+
+
+class Count(NamedTuple):
+    """Rows of a route in a state, the messages in them, and the age of the oldest."""
+
+    rows: int
+    messages: int
+    oldest: float | None
+
+
+def route_line(
+    name: str, definition: dict[str, Any], paused: object, start: str, counts: Mapping[str, Count]
+) -> RouteLine:
+    """A route with its exceptions, from what is counted in each state."""
+    live = [counts[state] for state in LIVE if state in counts]
+    held = sum(counts[state].rows for state in ("retry", "blocked") if state in counts)
+    return RouteLine(
+        name=name,
+        definition=definition,
+        paused=bool(paused),
+        start=start,
+        held=held,
+        waiting=sum(each.messages for each in live) - held,
+        dead=counts["dead"].rows if "dead" in counts else 0,
+        oldest_held=max((each.oldest for each in live if each.oldest is not None), default=None),
+    )
+
+
+def standing(row: Sequence[Any], lines: Iterable[HoldLine], head: HoldLine | None) -> Standing:
+    """How a route stands to a message: from the route's row, the hold rows of the message, and its key's head."""
+    own = tuple(line for line in lines if (line.route, line.id) == (row[0], row[3]))
+    name, definition, paused, id, read, *rest = row
+    return Standing._make((name, definition, bool(paused), id, bool(read), rest[0], own, head, *rest[1:]))
 
 
 def split_ids(ids: Sequence[str]) -> tuple[list[UUID], list[int]]:
@@ -52,3 +88,14 @@ def fitting(lines: Iterable[HoldLine], pick: Pick) -> list[HoldLine]:
         and (pick.error is None or pick.error.lower() in line.error.lower())
         and (pick.since is None or line.held_for <= pick.since)
     ][: pick.limit]
+
+
+def brief(found: Found) -> dict[str, str | None]:
+    """What stays of a message in the audit."""
+    return {"id": str(found.message_id), "aggregate": found.aggregate, "type": found.type, "key": found.key}
+
+
+def told(line: HoldLine) -> dict[str, object]:
+    """What the audit says of a hold row that was acted on."""
+    message = str(line.message_id) if line.message_id else None
+    return {"id": message, "log": line.id, "route": line.route, "was": line.state, "generation": line.generation}

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from pillarbox.storage.asked import fitting, found_from, named, split_ids
+from pillarbox.storage.asked import Count, fitting, found_from, named, route_line, split_ids, standing
 from pillarbox.storage.estimate import Segment, pending
 from pillarbox.storage.postgres.connection import Database, Rows
-from pillarbox.views import Found, HoldLine, LaneLine, Overview, Pick, RouteLine, Standing, Trouble
+from pillarbox.views import Found, HoldLine, LaneLine, Overview, Pick, Standing, Trouble
 
+LOGGED = ("log", "kept")
 PATIENCE = 30.0  # seconds; a person waits longer than a relay, a stuck server longer still
 LOOK = (
     "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY",
@@ -33,16 +34,19 @@ class PostgresDesk:
             environment, same, version, lanes, top = self._one("desk_installation")
             segments = [Segment(*row) for row in self._run("desk_segments", lanes)]
             scheduled, overdue, log_bytes = self._one("desk_rest")
-            counts = self._run("desk_counts")
+            counts = self._counts(self._run("desk_counts"))
             return Overview(
                 environment=environment,
                 same_system=same,
                 schema_version=version,
                 relays=[(id, host, release, tuple(serves)) for id, host, release, serves in self._run("desk_relays")],
-                routes=[self._route(row, counts) for row in self._run("desk_routes")],
+                routes=[
+                    route_line(name, definition, paused, start, counts.get(name, {}))
+                    for name, definition, paused, start in self._run("desk_routes")
+                ],
                 lanes=self._lanes(segments, top),
                 troubles=[Trouble(*row) for row in self._run("desk_troubles")],
-                unrouted=sum(row[2] for row in counts if row[:2] == ("unrouted", "dead")),
+                unrouted=counts.get("unrouted", {}).get("dead", Count(0, 0, None)).rows,
                 scheduled=scheduled,
                 overdue=overdue,
                 log_bytes=log_bytes,
@@ -51,26 +55,13 @@ class PostgresDesk:
                 oldest_transaction=next(iter(self._run("desk_transaction")), None),
             )
 
-    def _route(self, row: tuple[Any, ...], counts: Rows) -> RouteLine:
-        name, definition, paused, start = row
-        mine = {
-            state: (rows, messages, lane, first)
-            for route, state, rows, messages, lane, first in counts
-            if route == name
-        }
-        live = [mine[state] for state in ("retry", "waiting", "blocked") if state in mine]
-        held = sum(mine[state][0] for state in ("retry", "blocked") if state in mine)
-        ages = [self._one("desk_age", lane, first) for _rows, _messages, lane, first in live]
-        return RouteLine(
-            name=name,
-            definition=definition,
-            paused=paused,
-            start=start,
-            held=held,
-            waiting=sum(int(messages) for _rows, messages, _lane, _first in live) - held,
-            dead=mine["dead"][0] if "dead" in mine else 0,
-            oldest_held=max((age[0] for age in ages if age), default=None),
-        )
+    def _counts(self, rows: Rows) -> dict[str, dict[str, Count]]:
+        """By route and state."""
+        found: dict[str, dict[str, Count]] = {}
+        for route, state, number, messages, lane, first in rows:
+            age = self._one("desk_age", lane, first)
+            found.setdefault(route, {})[state] = Count(number, int(messages), age[0] if age else None)
+        return found
 
     def _lanes(self, segments: Sequence[Segment], top: int) -> list[LaneLine]:
         late = {(route, lane): (number, age) for route, lane, number, age in self._run("desk_late")}
@@ -90,7 +81,10 @@ class PostgresDesk:
         return {route: int(number) for route, number in rows}
 
     def find(self, ids: Sequence[str]) -> list[Found]:
-        rows = self._run("desk_find", *split_ids(ids))
+        uuids, numbers = split_ids(ids)
+        rows = self._run("desk_find", uuids, numbers)
+        unknown = list({*uuids} - {row[3] for row in rows})
+        rows += self._run("desk_cancelled", unknown) if unknown else []
         return sorted(map(found_from, rows), key=lambda found: (found.place == "scheduled", found.id))
 
     def of_key(self, key: str, aggregate: str | None, limit: int) -> list[Found]:
@@ -103,24 +97,14 @@ class PostgresDesk:
         return sorted([*first, *unread], key=lambda found: found.id)[:limit]
 
     def standings(self, found: Sequence[Found]) -> list[Standing]:
-        logged = [f for f in found if f.place != "scheduled"]
+        logged = [f for f in found if f.place in LOGGED]
         ids, lanes, keys = [f.id for f in logged], [f.lane for f in logged], [f.key for f in logged]
         with self._snapshot():
             rows = self._run("desk_standings", ids, lanes)
             lines = self._lines(logged)
             heads = {(h.route, h.lane, h.key): h for h in map(HoldLine._make, self._run("desk_heads", lanes, keys))}
         where = {f.id: (f.lane, f.key) for f in logged}
-        return [
-            Standing._make(
-                (
-                    *row[:6],
-                    tuple(line for line in lines if (line.route, line.id) == (row[0], row[3])),
-                    heads.get((row[0], *where[row[3]])),
-                    *row[6:],
-                )
-            )
-            for row in rows
-        ]
+        return [standing(row, lines, heads.get((row[0], *where[row[3]]))) for row in rows]
 
     def _lines(self, found: Sequence[Found]) -> list[HoldLine]:
         """The hold rows of these messages, each with what the message says of itself."""
@@ -131,7 +115,7 @@ class PostgresDesk:
 
     def holds(self, pick: Pick) -> list[HoldLine]:
         if pick.ids:
-            return fitting(self._lines([f for f in self.find(pick.ids) if f.place != "scheduled"]), pick)
+            return fitting(self._lines([f for f in self.find(pick.ids) if f.place in LOGGED]), pick)
         filters = (pick.route, pick.aggregate, pick.key, pick.type, pick.error, pick.since)
         rows = self._run("desk_holds", list(pick.states), pick.after, *filters, pick.limit)
         return [HoldLine._make(row) for row in rows]

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from pillarbox.clock import Clock, SystemClock
 from pillarbox.errors import Refused, Retryable
+from pillarbox.storage.asked import brief, told
 from pillarbox.storage.holds import HoldRow, Plan, change, replay
 from pillarbox.storage.postgres.connection import Database, Rows
 from pillarbox.storage.postgres.desk_adopt import adopt
@@ -57,7 +58,7 @@ class PostgresActions:
         return self._patiently(act)
 
     def erase(self, found: Sequence[Found], skip: Sequence[tuple[str, int]], note: Note) -> int:
-        logged = [f for f in found if f.place != "scheduled"]
+        logged = [f for f in found if f.place in ("log", "kept")]
         later = [f for f in found if f.place == "scheduled"]
         detail = {"messages": [brief(f) for f in found], "skipped": [list(pair) for pair in skip]}
 
@@ -176,14 +177,3 @@ def columns(rows: Sequence[HoldRow], *, with_seq: bool) -> list[list[object]]:
 def array(ids: Sequence[int]) -> str:
     """PostgreSQL's text form, so that rows with arrays of any length go into one statement."""
     return "{" + ",".join(map(str, ids)) + "}"
-
-
-def brief(found: Found) -> dict[str, str | None]:
-    """What stays of a message in the audit."""
-    return {"id": str(found.message_id), "aggregate": found.aggregate, "type": found.type, "key": found.key}
-
-
-def told(line: HoldLine) -> dict[str, object]:
-    """What the audit says of a hold row that was acted on."""
-    message = str(line.message_id) if line.message_id else None
-    return {"id": message, "log": line.id, "route": line.route, "was": line.state, "generation": line.generation}
