@@ -52,8 +52,8 @@ def typed(error: sqlite3.Error, path: Path) -> PillarboxError:
     code, text = primary_code(error), str(error)
     if "no such table" in text:
         return NotInstalled(f"{path}: {text}.", MIGRATE)
-    if "no such column" in text or "has no column" in text:
-        return SchemaMismatch(f"{path}: {text}.", MIGRATE)
+    if code == sqlite3.SQLITE_ERROR:  # a statement that does not fit: another schema, or a library built without JSON
+        return SchemaMismatch(f"{path}: {text} (SQLite {sqlite3.sqlite_version}).", MIGRATE)
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return SchemaMismatch(f"{path}: {text}.", "Restore the file from a backup; see `PRAGMA integrity_check`.")
     if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH):

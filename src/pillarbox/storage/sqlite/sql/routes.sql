@@ -7,8 +7,8 @@ SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = '{schema}message')
 INSERT INTO {schema}route (name, definition, start) VALUES (?, ?, ?) ON CONFLICT (name) DO NOTHING;
 
 -- name: lane_stored
--- Its cursor. Terms go on where a removed or renamed route of this name stopped, so that nothing of its relays, still on its
--- way, can meet a term of its own.
+-- Its cursor. Terms go on where a removed or renamed route of this name stopped, so that nothing of its relays, still
+-- on its way, can meet a term of its own.
 INSERT INTO {schema}lane (route, lane, cursor, term)
 SELECT ?, 0, ?, coalesce(max(json_extract(detail, '$.term')), -1) + 1 FROM {schema}audit
 WHERE action IN ('route remove', 'route rename') AND json_extract(detail, '$.route') = ?;
