@@ -16,6 +16,8 @@ def migrate(conn: Any, *, schema: str = "pillarbox", lanes: int = 16, environmen
     next. On any other, all of it happens in the caller's transaction, and the caller commits.
     """
     module, driver = _dialect(conn)
+    if module.__name__.endswith("sqlite.migrate"):  # one lane, and a prefix in place of the schema
+        return list(module.migrate(driver, environment=environment).applied)
     applied: list[str] = module.migrate(driver, schema=schema, lanes=lanes, environment=environment)
     return applied
 
