@@ -43,8 +43,11 @@ class Dialect(Protocol):
     def cancel(self, message_id: UUID) -> Flow[bool]:
         """Take back a message that waits for its time; False if there is none (any more)."""
 
-    def messages(self) -> Flow[list[Message]]:
-        """What this transaction has added so far."""
+    def messages(self, after: int = 0) -> Flow[list[Message]]:
+        """What this transaction has added so far; where rows do not tell, what is behind this place in the log."""
+
+    def file(self) -> Flow[str]:
+        """The file others can look into, where rows do not tell whose they are; else empty."""
 
 
 def as_message(row: Sequence[Any], *, due: datetime | None = None) -> Message:

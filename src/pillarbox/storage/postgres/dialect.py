@@ -96,9 +96,13 @@ class PostgresDialect:
     def cancel(self, message_id: UUID) -> Flow[bool]:
         return bool((yield Statement(self._sql["cancel_delayed"], (str(message_id),))))
 
-    def messages(self) -> Flow[list[Message]]:
+    def messages(self, _after: int = 0) -> Flow[list[Message]]:
         rows = yield Statement(self._sql["messages_of_transaction"], (), rows=True)
         return [as_message(row) for row in rows]
+
+    def file(self) -> Flow[str]:
+        yield from ()
+        return ""
 
 
 def _portions(messages: Sequence[Prepared]) -> Iterator[tuple[int, int]]:

@@ -38,12 +38,8 @@ class SQLiteDialect:
     def cancel(self, message_id: UUID) -> Flow[bool]:
         return bool((yield Statement(SQL["cancel_delayed"], (message_id.bytes,))))
 
-    def messages(self) -> Flow[list[Message]]:
-        """All there are: a row does not tell whose it is. `testing.messages` leaves out what is committed."""
-        return (yield from self.messages_after(0))
-
-    def messages_after(self, last: int) -> Flow[list[Message]]:
-        rows = yield Statement(SQL["messages_after"], (last,), rows=True)
+    def messages(self, after: int = 0) -> Flow[list[Message]]:
+        rows = yield Statement(SQL["messages_after"], (after,), rows=True)
         return [as_message(row) for row in rows]
 
     def file(self) -> Flow[str]:
