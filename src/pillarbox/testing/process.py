@@ -17,11 +17,13 @@ class RelayProcess:
         self._command = [sys.executable, "-m", "pillarbox", "--config", str(config), "run"]
         self._environ = environ
         self._process: subprocess.Popen[bytes] | None = None
+        self._born = 0  # where the log of this life begins
         self.log = log
         self.lives = 0
 
     def start(self, **variables: str) -> None:
         with self.log.open("ab") as out:
+            self._born = out.tell()
             self._process = subprocess.Popen(
                 self._command, env={**self._environ, **variables}, stdin=subprocess.DEVNULL, stdout=out, stderr=out
             )
@@ -47,11 +49,10 @@ class RelayProcess:
             self._process.kill()
             self._process.wait()
 
-    def freeze(self) -> None:
-        os.kill(self.pid, signal.SIGSTOP)
-
-    def thaw(self) -> None:
-        os.kill(self.pid, signal.SIGCONT)
+    def signal(self, number: int) -> None:
+        """SIGTERM, SIGSTOP, SIGCONT …; nothing if it has ended."""
+        if self.ended is None:
+            os.kill(self.pid, number)
 
     def stop(self, timeout: float = 20.0) -> int:
         """SIGTERM, then its status; SIGKILL if it does not listen."""
@@ -62,6 +63,10 @@ class RelayProcess:
         except subprocess.TimeoutExpired:
             self.kill()
             return -signal.SIGKILL
+
+    def said(self) -> str:
+        """What it has logged in this life."""
+        return self.log.read_bytes()[self._born :].decode(errors="replace") if self.log.exists() else ""
 
     def tail(self, lines: int = 10) -> str:
         text = self.log.read_text(errors="replace") if self.log.exists() else ""

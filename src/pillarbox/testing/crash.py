@@ -1,0 +1,168 @@
+"""Cycles of a relay that kills itself at a named place while hostile writers go on, and the verdict over all of them."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pillarbox.clock import SystemClock
+from pillarbox.testing.history import History, Sighting, Verdict, judge, read_log
+from pillarbox.testing.installation import Installation
+from pillarbox.testing.process import RelayProcess
+from pillarbox.testing.readback import Readback
+from pillarbox.testing.writers import Manners, Writer, committed
+
+Stir = Callable[[RelayProcess], None]  # makes a place come up that would not by itself
+
+POLITE = Manners()
+REACH_WITHIN = 15.0  # seconds until a relay must have died at its place; a peer's later lease included
+DRAIN_WITHIN = 60.0
+STIR_EACH = 0.3
+OFTEN = ("read", "send", "answer", "settle", "renew", "file.before_sync", "file.torn")
+
+
+@dataclass(frozen=True, slots=True)
+class House:
+    """One installation under test, furnished, with its route stored or not."""
+
+    url: str  # of the owner, for looking
+    writer_url: str
+    config: Path
+    folder: Path
+    readback: Readback
+    stirs: Mapping[str, Stir] = field(default_factory=dict)  # by the first word of a point, or the whole
+    manners: Manners = POLITE
+    writers: int = 3
+    company: float = 0.0  # the share of cycles with a second relay; it needs lanes to share
+    arrives_late: float = 0.0  # how long the destination may take in what a dead process had handed over
+
+
+@dataclass(slots=True)
+class Report:
+    seed: int
+    cycles: int
+    fired: Counter[str]
+    armed: Counter[str]
+    verdict: Verdict
+
+    @property
+    def never_fired(self) -> list[str]:
+        return [point for point in self.armed if not self.fired[point]]
+
+    @property
+    def ok(self) -> bool:
+        return self.verdict.ok and not self.never_fired
+
+    def __str__(self) -> str:
+        rows = [f"{point:<22} {self.fired[point]:>5} of {count}" for point, count in sorted(self.armed.items())]
+        return "\n".join([f"{self.cycles} crash cycles, seed {self.seed}", *rows, str(self.verdict)])
+
+
+class CrashGate:
+    """`run` arms each point in turn, lets everything drain, and judges."""
+
+    def __init__(self, house: House, seed: int) -> None:
+        self._house, self._seed = house, seed
+        self._draw = random.Random(seed)
+        self._clock = SystemClock()
+        self._crashes = house.folder / "crashes.log"
+        self._producers = house.folder / "producers.jsonl"
+        self._relay = RelayProcess(house.config, house.folder / "relay.log")
+        self._peer = RelayProcess(house.config, house.folder / "peer.log")
+        self._installation = Installation(house.url)
+        self._arrived: list[Sighting] = []
+        self._again: Counter[str] = Counter()
+        self._armed: Counter[str] = Counter()
+
+    def run(self, points: Sequence[str]) -> Report:
+        house = self._house
+        writers = [
+            Writer(house.writer_url, self._producers, f"w{number}", str(self._seed), house.manners)
+            for number in range(house.writers)
+        ]
+        try:
+            for point in points:
+                self._cycle(point)
+        finally:
+            failures = [self._close(writer) for writer in writers]
+            self._peer.kill()
+        for failure in filter(None, failures):
+            raise failure
+        return self._finish(len(points))
+
+    def _close(self, writer: Writer) -> BaseException | None:
+        try:
+            writer.close()
+        except BaseException as error:
+            return error
+        return None
+
+    def _cycle(self, point: str) -> None:
+        often = point.startswith(OFTEN)
+        count = self._draw.randrange(1, 12) if often else 1
+        company = often and self._draw.random() < self._house.company
+        if company:
+            self._peer.start()
+        self._armed[point] += 1
+        self._relay.start(PILLARBOX_CRASH=f"{point}:{count}", PILLARBOX_CRASH_LOG=str(self._crashes))
+        self._await_death(point)
+        self._note_crash()
+        if company:
+            # Its end is as hard as the other's, or in good order.
+            self._peer.kill() if self._draw.random() < 0.5 else self._peer.stop()
+            self._note_crash()
+
+    def _await_death(self, point: str) -> None:
+        stirs = self._house.stirs
+        stir = stirs.get(point) or stirs.get(point.partition(".")[0])
+        until = self._clock.mono() + REACH_WITHIN
+        stirred = self._clock.mono() + STIR_EACH  # it must be up before it is disturbed
+        while self._relay.ended is None and self._clock.mono() < until:
+            if stir is not None and self._clock.mono() >= stirred:
+                stir(self._relay)
+                stirred = self._clock.mono() + STIR_EACH
+            self._arrived += self._house.readback.more()
+            self._clock.sleep(0.02)
+        status = self._relay.ended
+        if status not in (None, 0, -9):
+            raise AssertionError(f"the relay ended with {status} before {point}:\n{self._relay.tail(30)}")
+        self._relay.kill()
+
+    def _note_crash(self) -> None:
+        """What was delivered and is not settled now may come once more; nothing else may."""
+        self._clock.sleep(self._house.arrives_late)
+        self._arrived += self._house.readback.everything()
+        self._again.update(self._installation.unsettled() & {seen.id for seen in self._arrived})
+
+    def _finish(self, cycles: int) -> Report:
+        business = committed(self._house.url)
+        self._relay.start()
+        until = self._clock.mono() + DRAIN_WITHIN
+        while self._clock.mono() < until and not self._drained(business):
+            self._clock.sleep(0.2)
+        status = self._relay.stop()
+        self._arrived += self._house.readback.everything()
+        if status:
+            raise AssertionError(f"the relay ended with {status} when it was asked to:\n{self._relay.tail(30)}")
+        history = History(
+            added=read_log(self._producers),
+            arrived=self._arrived,
+            states=self._installation.states(),
+            committed=business,
+            again=self._again,
+        )
+        return Report(self._seed, cycles, self._fired(), self._armed, judge(history))
+
+    def _drained(self, business: set[str]) -> bool:
+        self._arrived += self._house.readback.more()
+        missing = business - {seen.id for seen in self._arrived}
+        if missing:
+            states = self._installation.states()
+            missing = {id for id in missing if id not in states or states[id].state not in ("dead", "skipped")}
+        return not missing and not self._installation.unsettled()
+
+    def _fired(self) -> Counter[str]:
+        return Counter(self._crashes.read_text().split()) if self._crashes.exists() else Counter()
