@@ -48,7 +48,8 @@ class Maintenance:
 
     def stop(self, timeout: float) -> None:
         self._over.set()
-        self._thread.join(timeout)
+        if self._thread.ident is not None:  # a relay that never began has none to wait for
+            self._thread.join(timeout)
 
     def _work(self) -> None:
         pause = random.uniform(0, 2)

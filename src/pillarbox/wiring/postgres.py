@@ -13,7 +13,7 @@ from psycopg import conninfo
 from pillarbox.config import Config, secret
 from pillarbox.errors import ConfigError, NotInstalled, SchemaMismatch
 from pillarbox.ports import Actions, Desk, Upkeep
-from pillarbox.storage.postgres import migrate
+from pillarbox.storage.postgres import failure, migrate
 from pillarbox.storage.postgres.connection import URL_HINT, Database
 from pillarbox.storage.postgres.leases import PostgresLeases
 from pillarbox.storage.postgres.routes import PostgresRoutes
@@ -111,7 +111,11 @@ class PostgresStorage:
         """A connection of psycopg itself, as the owner, for migrations."""
         database = self._open("migrate", maintenance=True)
         try:
-            yield database.direct()
+            conn = database.direct()
+            conn.prepare_threshold = None  # a migration is many commands in one text
+            yield conn
+        except psycopg.Error as error:
+            raise failure.named(error, self._config.database.schema_name) from error
         finally:
             database.close()
 

@@ -11,6 +11,8 @@ from pillarbox.events import Emit, RouteIdle, Warned
 from pillarbox.ports import Survey
 from pillarbox.wiring.storage import Routes
 
+MANY = 1_000_000
+
 
 class Proposal:
     """What a starting relay does about the routes of its file, when it has first seen the stored ones."""
@@ -41,7 +43,8 @@ class Proposal:
             self._emit(RouteIdle(name, str(error)))
 
     def _why_not(self, name: str, missing: list[str]) -> str:
-        many = "every message of the log"
+        count = self._routes.in_log()
+        many = "more than a million messages" if count > MANY else f"at most {count} messages"
         why = f'is new beside stored routes: say start = "beginning" (it would send {many}) or start = "now".'
         if missing:
             why += (

@@ -64,7 +64,7 @@ class SqliteStorage:
         found = migrate.installation(self._open())
         if found.environment != self._environment:
             return [f"the installation is of the environment {found.environment!r}, not {self._environment!r}"]
-        return []
+        return migrate.check_file(self._path)
 
     def grant(self, *, writer: str | None, relay: str | None, viewer: str | None, dry_run: bool) -> list[str]:
         raise Refused("SQLite has no roles.", "The rights of the file decide.")

@@ -25,6 +25,10 @@ class PostgresRoutes:
     def __init__(self, database: Database) -> None:
         self._db = database
 
+    def in_log(self) -> int:
+        """How many messages a new route from the beginning would read, counted up to a million and one."""
+        return int(self._db.run("in_log")[0][0])
+
     def store_first(self, routes: Mapping[str, tuple[Definition, str]], note: Note) -> bool:
         """Store these (definition, start) while the installation has no route at all; whether it was so."""
         with self._db.transaction():

@@ -89,3 +89,7 @@ WHERE seq = ANY ($1::int8[]) AND state = 'dead';
 -- name: audited
 -- Who did what, where and why.
 INSERT INTO {schema}.audit (who, host, action, why, detail) VALUES ($1, $2, $3, $4, $5::json);
+
+-- name: in_log
+-- How many messages a new route from the beginning would read; nobody waits for a count of more than a million.
+SELECT count(*) FROM (SELECT FROM {schema}.message LIMIT 1000001) m;

@@ -75,3 +75,7 @@ DELETE FROM {schema}route WHERE name = ?;
 -- name: audited
 -- Who did what, and why.
 INSERT INTO {schema}audit (who, host, why, action, detail) VALUES (?, ?, ?, ?, ?);
+
+-- name: in_log
+-- How many messages a new route from the beginning would read.
+SELECT count(*) FROM {schema}message;
