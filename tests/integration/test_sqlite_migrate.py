@@ -12,7 +12,7 @@ from pillarbox.errors import ConfigError, NotInstalled, SchemaMismatch
 from pillarbox.storage.sqlite import migrate as module
 from pillarbox.storage.sqlite.connection import Database, path_of
 from pillarbox.storage.sqlite.leases import SqliteLeases
-from pillarbox.storage.sqlite.migrate import installation, migrate, migrate_file, newest, steps
+from pillarbox.storage.sqlite.migrate import check, check_file, installation, migrate, migrate_file, newest, steps
 from pillarbox.testing.contracts.storage import at_once
 from tests.integration.sqlite_file import add, plain
 
@@ -173,3 +173,38 @@ def test_urls_that_name_no_shared_file_are_refused(url: str) -> None:
     """What several processes cannot open together is a configuration error that shows the right form."""
     with pytest.raises(ConfigError, match="sqlite"):
         path_of(url)
+
+
+def test_a_sound_installation_has_no_findings(path: Path, conn: sqlite3.Connection) -> None:
+    """Fresh from `migrate`, nothing differs; before it, one sentence says what to run."""
+    assert "migrate up" in check_file(path)[0]
+    migrate_file(path)
+    assert check_file(path) == []
+    conn.execute("UPDATE pillarbox_installation SET schema_version = 7")
+    assert "version 7" in check(conn)[0]
+
+
+def test_what_was_changed_by_hand_is_found(path: Path, conn: sqlite3.Connection) -> None:
+    """A missing index, a changed table, a stranger and another journal mode: a sentence each."""
+    migrate_file(path)
+    conn.execute("DROP INDEX pillarbox_hold_key")
+    conn.execute("ALTER TABLE pillarbox_relay ADD COLUMN colour TEXT")
+    conn.execute("CREATE TRIGGER pillarbox_own AFTER INSERT ON pillarbox_message BEGIN SELECT 1; END")
+    conn.execute("PRAGMA journal_mode = DELETE")
+    findings = " ".join(check(conn))
+    for part in (
+        "pillarbox_hold_key is missing",
+        "pillarbox_relay differs",
+        "pillarbox_own is unknown",
+        "delete, not WAL",
+    ):
+        assert part in findings
+
+
+def test_a_missing_or_damaged_file_is_not_checked(tmp_path: Path) -> None:
+    """Looking makes no file, and what is no database is said to be none."""
+    with pytest.raises(NotInstalled, match="does not exist"):
+        check_file(tmp_path / "none.db")
+    (tmp_path / "garbage.db").write_bytes(b"garbage" * 1000)
+    with pytest.raises(SchemaMismatch, match="not a database"):
+        check_file(tmp_path / "garbage.db")

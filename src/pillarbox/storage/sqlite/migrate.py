@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from importlib.resources import files
 from pathlib import Path
 from typing import NamedTuple
@@ -72,10 +73,8 @@ def migrate_file(path: Path, *, environment: str = "production") -> Migrated:
         conn = sqlite3.connect(path, timeout=10, isolation_level=None)
     except sqlite3.Error as error:
         raise typed(error, path) from error
-    try:
+    with closing(conn):
         return migrate(conn, environment=environment)
-    finally:
-        conn.close()
 
 
 def installation(database: Database) -> Installation:
@@ -89,6 +88,36 @@ def installation(database: Database) -> Installation:
     if found.version < newest():
         raise SchemaMismatch(f"{database.path} has schema version {found.version} of {newest()}.", MIGRATE)
     return found
+
+
+def check(conn: sqlite3.Connection, *, schema: str = "pillarbox") -> list[str]:
+    """What differs from what this release expects, a sentence each; empty when all is well."""
+    del schema  # SQLite has none; the tables' prefix is fixed
+    path = Path(conn.execute("PRAGMA database_list").fetchone()[2] or ":memory:")
+    try:
+        if not conn.execute(SQL["is_installed"]).fetchone()[0]:
+            return [f"{path} has no Pillarbox tables: run `pillarbox migrate up`."]
+        version, found = conn.execute(SQL["installation"]).fetchone()[0], _objects(conn)
+        if version != newest():
+            return [f"The schema has version {version}, and this release knows {newest()}."]
+        expected = _expected()
+        findings = [f"{name} is missing." for name in expected.keys() - found.keys()]
+        findings += [f"{name} differs." for name in expected.keys() & found.keys() if expected[name] != found[name]]
+        findings += [f"{name} is unknown." for name in found.keys() - expected.keys()]
+        if _mode(conn) not in ("wal", "memory"):
+            findings.append(f"The journal mode is {_mode(conn)}, not WAL: readers and the writer block each other.")
+    except sqlite3.Error as error:
+        raise typed(error, path) from error
+    return sorted(findings)
+
+
+def check_file(path: Path) -> list[str]:
+    """The same for a file, which is not made if it is missing."""
+    try:
+        with closing(sqlite3.connect(path.absolute().as_uri() + "?mode=rw", uri=True)) as conn:
+            return check(conn)
+    except sqlite3.Error as error:
+        raise typed(error, path) from error
 
 
 def statements(text: str) -> Iterator[str]:
@@ -113,6 +142,17 @@ def _apply(conn: sqlite3.Connection, environment: str) -> list[str]:
     if wanted:
         conn.execute(SQL["installed"], (environment, newest()))
     return [name for _, name, _ in wanted]
+
+
+def _expected() -> dict[str, str]:
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as conn:
+        _apply(conn, "check")
+        return _objects(conn)
+
+
+def _objects(conn: sqlite3.Connection) -> dict[str, str]:
+    """Our tables, indexes, triggers and views, as they were made."""
+    return dict(conn.execute(SQL["objects"]).fetchall())
 
 
 def _too_new(version: int) -> SchemaMismatch:

@@ -10,3 +10,7 @@ SELECT schema_version, lanes, environment FROM {schema}installation;
 -- Write down the version that has been reached; the environment is given once.
 INSERT INTO {schema}installation (environment, schema_version) VALUES (?, ?)
 ON CONFLICT (one) DO UPDATE SET schema_version = excluded.schema_version;
+
+-- name: objects
+-- What was made for us, without what SQLite makes by itself.
+SELECT name, sql FROM sqlite_master WHERE name LIKE 'pillarbox\_%' ESCAPE '\' AND sql IS NOT NULL;
