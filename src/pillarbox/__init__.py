@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from pillarbox.errors import (
     ConfigError,
     ConnectionRefused,
@@ -29,9 +31,15 @@ from pillarbox.message import NO_KEY, Message
 from pillarbox.outbox import AsyncOutbox, Events, Outbox
 from pillarbox.storage.migrate import migrate
 
+if TYPE_CHECKING:
+    from pillarbox.config import Config
+    from pillarbox.wiring import AsyncRelay, Relay
+
 __all__ = [
     "NO_KEY",
     "AsyncOutbox",
+    "AsyncRelay",
+    "Config",
     "ConfigError",
     "ConnectionRefused",
     "DatabaseUnavailable",
@@ -51,6 +59,7 @@ __all__ = [
     "PillarboxError",
     "Refused",
     "Reject",
+    "Relay",
     "Retryable",
     "SchemaMismatch",
     "SinkUnavailable",
@@ -58,3 +67,16 @@ __all__ = [
     "UnsupportedConnection",
     "migrate",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # A service that only adds needs neither pydantic nor Prometheus' client: they are loaded with their first user.
+    if name == "Config":
+        from pillarbox.config import Config
+
+        return Config
+    if name in {"AsyncRelay", "Relay"}:
+        from pillarbox import wiring
+
+        return getattr(wiring, name)
+    raise AttributeError(f"module 'pillarbox' has no attribute {name!r}")
