@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from uuid import UUID, uuid4
 
 from pillarbox import events as ev
 from pillarbox.clock import Clock
@@ -25,6 +26,7 @@ class Engine:
     def __init__(
         self, source: Source, leases: Leases, chores: Chores, sinks: Mapping[str, Callable[[], Sink]],
         *, config: RelayConfig, clock: Clock, emit: ev.Emit, propose: Propose | None = None,
+        new_id: Callable[[], UUID] = uuid4,
     ) -> None:  # fmt: skip
         self.source = source
         self.leases = leases
@@ -34,7 +36,7 @@ class Engine:
         self.clock = clock
         self.emit = emit
         self.propose = propose
-        self.tenure = Tenure(leases, clock, config.lease, emit)
+        self.tenure = Tenure(leases, clock, config.lease, emit, new_id)
         self.services: dict[str, RouteService] = {}
         self.in_doubt: set[tuple[str, int]] = set()
         self.recovering = False

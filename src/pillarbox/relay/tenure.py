@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from pillarbox import crashpoints
 from pillarbox import events as ev
@@ -18,12 +18,16 @@ TICKS = 5  # a lease
 class Tenure:
     """The process's place among the relays of one installation."""
 
-    def __init__(self, leases: Leases, clock: Clock, lease: float, emit: ev.Emit) -> None:
+    def __init__(
+        self, leases: Leases, clock: Clock, lease: float, emit: ev.Emit,
+        new_id: Callable[[], uuid.UUID] = uuid.uuid4,
+    ) -> None:  # fmt: skip
         self.leases = leases
         self.clock = clock
         self.lease = lease
         self.emit = emit
-        self.id = uuid.uuid4()
+        self._new_id = new_id
+        self.id = new_id()
         self.joined = False
         self.deadline = float("-inf")
         self.next_tick = float("-inf")
@@ -57,7 +61,7 @@ class Tenure:
     def expelled(self) -> None:
         """Somebody deleted our row: what comes back is a new relay."""
         self.emit(ev.LeaseLost("expelled"))
-        self.id = uuid.uuid4()
+        self.id = self._new_id()
         self.joined = False
         self.deadline = float("-inf")
         self.next_tick = float("-inf")

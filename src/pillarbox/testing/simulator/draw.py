@@ -1,0 +1,156 @@
+"""Draw a schedule from a seed: a world, its messages, and what goes wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+from pillarbox.outcome import SinkClass
+from pillarbox.testing.simulator.schedule import Act, Message, Schedule, SinkSpec
+
+SPAN = 12.0  # seconds in which things happen
+STATEMENTS = ("read", "settle", "settle", "settle", "fetch", "take", "retake", "renew", "load", "survey", "give_back",
+              "join", "move_due", "expel")  # fmt: skip
+CRASH_POINTS = ("take.before", "take.after_claim", "take.after_load", "read.after", "send.before", "send.after",
+                "answer.after", "settle.before", "settle.after", "bury.before", "bury.after", "hangup.before",
+                "hangup.after", "renew.before", "renew.after", "giveback.before", "giveback.after", "recover.before",
+                "recover.after", "")  # fmt: skip
+NATURES = ("poison", "refuse:1", "refuse:2", "kill:2", "kill:5", "unknown:1", "unknown:3", "unencodable")
+
+
+def draw(seed: int) -> Schedule:
+    """The schedule of this number."""
+    rnd = Random(seed)
+    faults = rnd.choice((0, 0, 1, 1, 2, 3, 5, 8))
+    sinks = tuple(_sink(rnd) for _ in range(rnd.choice((1, 1, 2))))
+    routes = _routes(rnd, len(sinks))
+    relays = rnd.choice((1, 1, 2, 2, 3))
+    natures = NATURES if rnd.random() < 0.6 else ()
+    messages = _messages(rnd, natures)
+    world = _Draw(rnd, relays, len(sinks), len(routes))
+    acts = [*messages, *(world.fault() for _ in range(faults)), *world.hand_overs()]
+    config: dict[str, Any] = {"attempts": rnd.choice((1, 2, 3)), "held_keys": rnd.choice((2, 1000))}
+    if rnd.random() < 0.5:
+        config |= {"window": 100, "batch": rnd.choice((10, 100))}
+    return Schedule(
+        seed, tuple(sorted(acts, key=lambda act: act.at)), lanes=rnd.choice((1, 2, 4)), relays=relays, sinks=sinks,
+        routes=routes, config=config,
+    )  # fmt: skip
+
+
+def _sink(rnd: Random) -> SinkSpec:
+    delivery = rnd.choice(tuple(SinkClass))
+    return SinkSpec(delivery, rnd.random() < 0.3, rnd.choice((1, 3, 20, 10_000)), rnd.random() < 0.6)
+
+
+def _routes(rnd: Random, sinks: int) -> dict[str, dict[str, Any]]:
+    routes: dict[str, dict[str, Any]] = {"main": {"sink": "s0"}}
+    if rnd.random() < 0.4:
+        routes["more"] = {"sink": f"s{sinks - 1}", "match": {"aggregate": ["audit", "bill"]}}
+    else:
+        routes["main"]["match"] = {"aggregate": ["order", "audit"]}
+    for definition in routes.values():
+        if rnd.random() < 0.2:
+            definition["order"] = "none"
+        if rnd.random() < 0.3:
+            definition["after_last_attempt"] = "block"
+    return routes
+
+
+def _messages(rnd: Random, natures: tuple[str, ...]) -> list[Act]:
+    """Transactions: early and late, of one and of several messages, some rolled back."""
+    keys = [f"k{n}" for n in range(rnd.choice((1, 2, 4, 6)))]
+    total, bad = rnd.choice((4, 15, 40, 80)), rnd.choice((0.02, 0.1, 0.3))
+    acts, label, at = [], 0, 0.0
+    while label < total:
+        size = rnd.choice((1, 1, 1, 2, 5, 20))
+        messages = []
+        for _ in range(size):
+            nature = rnd.choice(natures) if natures and rnd.random() < bad else ""
+            key = None if rnd.random() < 0.1 else rnd.choice(keys)
+            topic = rnd.choice(("t0", "t1", "")) if rnd.random() < 0.5 else ""
+            aggregate = rnd.choice(("order", "order", "order", "audit", "bill"))
+            messages.append(Message(label, key, topic, aggregate, nature))
+            label += 1
+        late = rnd.choice((0.0, 0.0, 0.0, 0.5, 4.0))
+        end = "rollback" if rnd.random() < 0.08 else ""
+        acts.append(Act(round(at, 3), "add", 0, late, end, tuple(messages)))
+        at += rnd.choice((0.0, 0.01, 0.2, 1.0))
+    return acts
+
+
+class _Draw:
+    """Faults and hand-overs."""
+
+    def __init__(self, rnd: Random, relays: int, sinks: int, routes: int) -> None:
+        self.rnd = rnd
+        self.relays, self.sinks, self.routes = relays, sinks, routes
+
+    def at(self) -> float:
+        return round(self.rnd.uniform(0.0, SPAN), 3)
+
+    def relay(self) -> int:
+        return self.rnd.randrange(self.relays)
+
+    def fault(self) -> Act:
+        kinds: tuple[Callable[[], Act], ...] = (
+            self.crash, self.crash, self.pause, self.pause, self.lose, self.lose, self.outage, self.outage,
+            self.topic_away, self.key_away, self.reset, self.server, self.expel, self.person, self.person, self.route,
+        )  # fmt: skip
+        return self.rnd.choice(kinds)()
+
+    def crash(self) -> Act:
+        return Act(self.at(), "crash", self.relay(), self.rnd.choice((0.1, 1.0, 5.0)), self.rnd.choice(CRASH_POINTS))
+
+    def pause(self) -> Act:
+        where = self.rnd.choice(("", "any", "read", "settle", "open", "renew", "take", "load"))
+        return Act(self.at(), "pause", self.relay(), self.rnd.choice((0.5, 2.0, 3.0, 7.0)), where)
+
+    def lose(self) -> Act:
+        how = self.rnd.choice(("before", "after", "late"))
+        return Act(self.at(), "lose", self.relay(), 0.0, f"{self.rnd.choice(STATEMENTS)} {how}")
+
+    def outage(self) -> Act:
+        kind = self.rnd.choice(("closed", "unavailable", "silent"))
+        return Act(self.at(), "outage", self.rnd.randrange(self.sinks), self.rnd.choice((0.3, 2.0, 12.0)), kind)
+
+    def topic_away(self) -> Act:
+        topic = self.rnd.choice(("t0", "t1", "order"))
+        return Act(self.at(), "topic_away", self.rnd.randrange(self.sinks), self.rnd.choice((1.0, 15.0)), topic)
+
+    def key_away(self) -> Act:
+        key = f"k{self.rnd.randrange(4)}"
+        return Act(self.at(), "key_away", self.rnd.randrange(self.sinks), self.rnd.choice((1.0, 15.0)), key)
+
+    def reset(self) -> Act:
+        return Act(self.at(), "reset", self.rnd.randrange(self.sinks))
+
+    def server(self) -> Act:
+        return Act(self.at(), self.rnd.choice(("server_crash", "database_away")), 0, self.rnd.choice((0.0, 0.5, 4.0)))
+
+    def expel(self) -> Act:
+        return Act(self.at(), "expel", self.relay())
+
+    def person(self) -> Act:
+        verb = self.rnd.choice(("retry", "bury", "skip", "replay"))
+        return Act(self.at() + 3.0, "operate", self.rnd.randrange(self.routes), 0.0, verb)
+
+    def route(self) -> Act:
+        at, route = self.at(), self.rnd.randrange(self.routes)
+        if self.rnd.random() < 0.4:
+            return Act(at, "pause_route", route, self.rnd.choice((0.5, 3.0)))
+        changes = ("topic=t9", "after_last_attempt=block", "after_last_attempt=bury", "order=none",
+                   f"sink=s{self.rnd.randrange(self.sinks)}")  # fmt: skip
+        return Act(at, "change_route", route, 0.0, self.rnd.choice(changes))
+
+    def hand_overs(self) -> list[Act]:
+        """Relays that leave in good order and come again, and log that goes: none of it excuses anything."""
+        acts = []
+        for _ in range(self.rnd.choice((0, 0, 1, 2))):
+            at, who = self.at(), self.relay()
+            acts.append(Act(at, "leave", who, 0.0, "30"))
+            acts.append(Act(round(at + self.rnd.choice((0.3, 2.0, 8.0)), 3), "join", who))
+        if self.rnd.random() < 0.3:
+            acts.append(Act(self.at(), "prune"))
+        return acts

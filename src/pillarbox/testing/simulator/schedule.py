@@ -1,0 +1,87 @@
+"""What happens in a simulated world, as data: a seed draws it, `shrink` makes it smaller, `str` shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from pillarbox.outcome import SinkClass
+
+
+class Message(NamedTuple):
+    """A message to be added. `nature` is how sinks take it: "" | poison | refuse:N | kill:N | unknown:N | unencodable."""
+
+    label: int  # names it in the schedule, and is its payload
+    key: str | None
+    topic: str = ""
+    aggregate: str = "order"
+    nature: str = ""
+
+    def __str__(self) -> str:
+        extra = [x for x in (self.topic, "" if self.aggregate == "order" else self.aggregate, self.nature) if x]
+        return f"{self.label}:{self.key or '-'}" + (f"({', '.join(extra)})" if extra else "")
+
+
+class Act(NamedTuple):
+    """One thing that the world does to its relays."""
+
+    at: float
+    what: str
+    who: int = 0  # which relay, sink or route
+    seconds: float = 0.0
+    detail: str = ""
+    messages: tuple[Message, ...] = ()
+
+    @property
+    def is_fault(self) -> bool:
+        """Whether it may excuse copies."""
+        return self.what not in ("add", "join", "leave", "prune")
+
+    def __str__(self) -> str:
+        for_how_long = f" for {self.seconds:.2f} s" if self.seconds else ""
+        told = " ".join(map(str, self.messages)) if self.messages else self.detail
+        return f"{self.at:8.3f}  {self.what} {self.who}{for_how_long} {told}".rstrip()
+
+
+class SinkSpec(NamedTuple):
+    """A sink of the world."""
+
+    delivery: SinkClass = SinkClass.FAIL_STOP
+    fenced: bool = False
+    max_in_flight: int = 10_000
+    asks_topics: bool = True  # `away` tells of missing topics; else only answers do
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A world and everything that happens in it."""
+
+    seed: int
+    acts: tuple[Act, ...]
+    lanes: int = 2
+    relays: int = 1
+    sinks: tuple[SinkSpec, ...] = (SinkSpec(),)
+    routes: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: {"main": {"sink": "s0"}})
+    config: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_calm(self) -> bool:
+        """Nothing in it excuses a second copy, nor that anything is set aside."""
+        return not any(act.is_fault for act in self.acts) and not any(
+            message.nature for act in self.acts for message in act.messages
+        )
+
+    @property
+    def last(self) -> float:
+        """When everything that is done to this world is over."""
+        return max((act.at + act.seconds for act in self.acts), default=0.0)
+
+    def __str__(self) -> str:
+        sinks = ", ".join(
+            f"s{n} {s.delivery}{' fenced' if s.fenced else ''} ≤{s.max_in_flight}{'' if s.asks_topics else ' mute'}"
+            for n, s in enumerate(self.sinks)
+        )
+        routes = "; ".join(f"{name} {dict(definition)}" for name, definition in self.routes.items())
+        head = f"seed {self.seed}: {self.relays} relays, {self.lanes} lanes, {sinks}\n  {routes}\n  {dict(self.config)}"
+        return "\n".join([head, *(f"  {act}" for act in self.acts)])
