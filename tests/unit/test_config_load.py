@@ -239,6 +239,14 @@ def test_references_are_shown_as_they_are(tmp_path: Path) -> None:
     assert config.shown()["database"]["password"] == "file:/run/pw"
 
 
+def test_a_function_is_shown_by_its_name() -> None:
+    """In one's own process a sink may be given the very function: it is shown by name."""
+    sinks = {"out": {"kind": "python", "callable": shown, "extra": object()}}
+    assert Config.model_validate({"sinks": sinks}).shown()["sinks"]["out"] == {
+        "kind": "python", "settings": {}, "callable": "shown", "extra": "***",
+    }  # fmt: skip
+
+
 def test_problem_reads_as_a_tuple() -> None:
     """A finding is path, what and cure."""
     assert Problem("a.b", "is wrong.", "Mend it.")[:3] == ("a.b", "is wrong.", "Mend it.")

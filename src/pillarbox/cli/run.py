@@ -13,11 +13,14 @@ import typer
 
 from pillarbox.cli.app import EPILOG, app
 from pillarbox.cli.session import Exit, session_of
+from pillarbox.config import problems
 from pillarbox.errors import Refused
 from pillarbox.observability.health import Verdict, judged
 from pillarbox.observability.log import to_stderr
 from pillarbox.observability.server import Pages, Server
 from pillarbox.wiring import Relay, keep, storage_of
+
+LOGGER = logging.getLogger("pillarbox.config")
 
 
 class Form(StrEnum):
@@ -50,6 +53,8 @@ def run(
     wished = {name: value for name, value in (("listen", listen), ("logs", logs)) if value is not None}
     config = session.config(more={"relay": wished})
     to_stderr(config.relay.logs, level=logging.DEBUG if verbose else logging.INFO)
+    for problem in problems(config):
+        LOGGER.warning("%s: %s %s", problem.path, problem.what, problem.cure)
     relay = Relay(config)
     _stop_on_signals(relay)
     server = _listening(relay)

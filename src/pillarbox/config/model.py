@@ -27,7 +27,7 @@ class Section(BaseModel):
 
     def shown(self) -> dict[str, Any]:
         """Its values by their names in the file, secrets masked."""
-        tree: dict[str, Any] = masked_tree(self.model_dump(mode="json", by_alias=True))
+        tree: dict[str, Any] = masked_tree(self.model_dump(by_alias=True))
         return tree
 
     def __repr_args__(self) -> Iterator[tuple[str, Any]]:
@@ -253,7 +253,7 @@ class Config(BaseSettings):
 
     def shown(self) -> dict[str, Any]:
         """Every value by its name, secrets masked."""
-        tree: dict[str, Any] = masked_tree(self.model_dump(mode="json", by_alias=True))
+        tree: dict[str, Any] = masked_tree(self.model_dump(by_alias=True))
         return tree
 
     def __repr_args__(self) -> Iterator[tuple[str, Any]]:
