@@ -41,15 +41,17 @@ class Plan(NamedTuple):
         return sorted({row.route for row in (*self.rewritten, *self.added)})
 
 
-def change(verb: str, rows: Sequence[HoldRow], wanted: Collection[tuple[int, int]]) -> Plan:
-    """`retry`, `bury` or `skip` the wanted (seq, id)s; what no longer fits is left as it is."""
+def change(verb: str, rows: Sequence[HoldRow], wanted: Collection[tuple[int, int]], reason: str | None = None) -> Plan:
+    """`retry`, `bury` or `skip` the wanted (seq, id)s; what no longer fits is left as it is. A reason replaces the
+    error of what is given up."""
     plan = Plan([], [], [])
     for row in rows:
         hit = [id for id in row.ids if (row.seq, id) in wanted]
         if verb == "retry":
             _retry(row, hit, plan)
         else:
-            _give_up(row, _may_go(verb, row, hit), FINAL[verb], plan)
+            final = row._replace(state=FINAL[verb], error=reason or row.error)
+            _give_up(row, _may_go(verb, row, hit), final, plan)
     return plan
 
 
@@ -65,12 +67,12 @@ def _may_go(verb: str, row: HoldRow, hit: list[int]) -> list[int]:
     return [id for id in hit[:1] if row.state in HEADS and id == row.ids[0]]
 
 
-def _give_up(row: HoldRow, gone: list[int], state: str, plan: Plan) -> None:
+def _give_up(row: HoldRow, gone: list[int], final: HoldRow, plan: Plan) -> None:
     """The rest keeps the row, and with its `seq` its place in the key's queue."""
     if not gone:
         return
     rest = [id for id in row.ids if id not in gone]
-    finals = [row._replace(seq=0, ids=[id], state=state) for id in gone]
+    finals = [final._replace(seq=0, ids=[id]) for id in gone]
     if rest:
         headless = row.ids[0] in gone and row.state != "waiting"
         fresh = row._replace(ids=rest, state="retry", attempts=0, unknowns=0, error="")

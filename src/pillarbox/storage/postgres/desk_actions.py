@@ -80,7 +80,7 @@ class PostgresActions:
         columns = [f.id for f in found], [f.lane for f in found], [f.key for f in found]
         rows = self._lock({seq for (seq,) in self._run("act_unfinished", *columns)})
         ids = {f.id for f in found}
-        self._write(change("skip", rows, {(row.seq, id) for row in rows for id in row.ids if id in ids}))
+        self._write(change("skip", rows, {(row.seq, id) for row in rows for id in row.ids if id in ids}, "erased"))
 
     def _skip_ahead(self, found: Sequence[Found], skip: Sequence[tuple[str, int]]) -> None:
         known = {f.id: f for f in found}

@@ -106,7 +106,7 @@ def _rows(conn: sqlite3.Connection, seqs: Iterable[int]) -> list[HoldRow]:
 def _skip_held(conn: sqlite3.Connection, found: Found) -> None:
     lines = run(conn, "desk_lines_of", found.id, found.key)
     rows = _rows(conn, {row[0] for row in lines})
-    _write(conn, change("skip", rows, {(row.seq, found.id) for row in rows}))
+    _write(conn, change("skip", rows, {(row.seq, found.id) for row in rows}, "erased"))
 
 
 def _apply(
