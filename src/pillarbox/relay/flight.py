@@ -55,6 +55,7 @@ class Flight:
     def send(self, records: Sequence[Record], items: Sequence[Item], now: float) -> None:
         """Hand over; each will have one answer, or none if the session ends."""
         batch = Batch(dict(zip([r[0] for r in records], items, strict=True)), now)
+        self._forget_answered()
         self.batches.append(batch)
         self.wire.update(dict.fromkeys(batch.items, batch))
         for item in items:
@@ -78,16 +79,23 @@ class Flight:
             self._window_answered()
         return handles, found
 
-    def take_off(self, handle: Handle) -> Item | None:
-        """Take one that failed off the wire; None if it is not on it (an answer from before)."""
+    def take_off(self, handle: Handle) -> tuple[Item, Batch] | None:
+        """Take one that failed off the wire, and the batch it went with; None if it is not on it (an answer from
+        before)."""
         batch = self.wire.pop(handle, None)
         if batch is None:
             return None
         entry = self.entries.pop(handle, None)
         if entry is not None:
             entry.sent = False
-            return entry
-        return batch.items[handle]
+            return entry, batch
+        return batch.items[handle], batch
+
+    def _forget_answered(self) -> None:
+        """Batches before the oldest one that has anything on the wire; a busy wire is never empty."""
+        oldest = next(iter(self.wire.values()), None)
+        while self.batches and self.batches[0] is not oldest:
+            self.batches.popleft()
 
     def _window_answered(self) -> None:
         self.batches.clear()
@@ -99,17 +107,13 @@ class Flight:
         batch = next(iter(self.wire.values()), None)
         return None if batch is None else batch.sent_at
 
-    def in_order(self, and_also: Sequence[Handle] = ()) -> list[Item]:
-        """What is on the wire, and these, in the order of sending."""
-        also = set(and_also)
-        wire, items = self.wire, []
-        for batch in self.batches:
-            for handle, item in batch.items.items():
-                if wire.get(handle) is batch or handle in also:
-                    items.append(item)
-        return items
+    def in_order(self, and_also: Mapping[Handle, Batch] | None = None) -> list[Item]:
+        """What is on the wire, and these of these batches, in the order of sending. A message that was sent again is
+        in an earlier batch, too: only the one it went with last counts."""
+        flying = {**self.wire, **(and_also or {})}
+        return [item for batch in self.batches for handle, item in batch.items.items() if flying.get(handle) is batch]
 
-    def hang_up(self, and_also: Sequence[Handle] = ()) -> list[Item]:
+    def hang_up(self, and_also: Mapping[Handle, Batch] | None = None) -> list[Item]:
         """End the session (R7): what was unanswered, in its order. The next one starts with one in flight."""
         crashpoints.here("hangup.before")
         if self.is_open:

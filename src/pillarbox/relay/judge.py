@@ -8,7 +8,7 @@ from random import Random
 from pillarbox import events as ev
 from pillarbox.outcome import Failed, Handle, Outcome
 from pillarbox.relay.breaker import Breaker
-from pillarbox.relay.flight import Flight, Item
+from pillarbox.relay.flight import Batch, Flight, Item
 from pillarbox.relay.holds import Entry, OrderKey
 from pillarbox.relay.lanes import Done, Window
 from pillarbox.retry import Policy, backoff, spread
@@ -96,12 +96,12 @@ class Judge:
         """Judge what failed; end the session if the sink is fail-stop or an outcome is unknown (R7)."""
         flight = self.flight
         found: dict[int, Failed] = {}
-        handles = []
+        batches: dict[Handle, Batch] = {}
         for answer in answers:
-            item = flight.take_off(answer.handle)
-            if item is not None:
+            taken = flight.take_off(answer.handle)
+            if taken is not None:
+                item, batches[answer.handle] = taken
                 found[id(item)] = answer
-                handles.append(answer.handle)
         if not found:
             return
         outcomes = {a.outcome for a in found.values()}
@@ -110,9 +110,9 @@ class Judge:
             self.breaker_closes()
         reason = next(iter(found.values())).error
         if flight.pipelined or unknown:
-            self.abandon(reason, now, handles, found)
+            self.abandon(reason, now, batches, found)
         else:
-            for item in flight.in_order(handles):
+            for item in flight.in_order(batches):
                 answer_of = found.get(id(item))
                 if answer_of is not None:
                     self.one_failed(item, answer_of, now)
@@ -120,13 +120,14 @@ class Judge:
             self.sweep()
 
     def abandon(
-        self, reason: str, now: float, handles: Sequence[Handle] = (), found: Mapping[int, Failed] | None = None
-    ) -> None:
+        self, reason: str, now: float, batches: Mapping[Handle, Batch] | None = None,
+        found: Mapping[int, Failed] | None = None,
+    ) -> None:  # fmt: skip
         """The session is over. What failed is judged unless an earlier one of its key is unanswered; what is
         unanswered goes first in the next session, or, if it was alone, waits with a back-off, others first."""
         found = found or {}
         was_open = self.flight.is_open
-        items = self.flight.hang_up(handles)
+        items = self.flight.hang_up(batches)
         for entry in self.failing.values():
             entry.before = frozenset()
         self._unpark()
