@@ -19,8 +19,9 @@ from pillarbox.storage.sql import identifier
 AHEAD = 3  # ranges beyond the open one
 WIDTH = 10_000_000_000
 BATCH = 1000
-PATIENCE = 60.0  # seconds for the longest step; the server gives up a detach and a lock long before
-TIMEOUTS = "SET statement_timeout = '30s'; SET lock_timeout = '2s'"
+PATIENCE = 60.0  # seconds for the longest step; the server gives up sooner
+TIMEOUTS = "SET statement_timeout = '50s'; SET lock_timeout = '2s'"
+DETACH_WITHIN = "5s"
 
 
 class Range(NamedTuple):
@@ -73,10 +74,13 @@ class PostgresUpkeep:
         with self._alone() as alone:
             if not alone:
                 return []
-            gone = [self._drop(each) for each in self._ranges() if each.state == "dropping"]
-            while (n := self._mark(retention)) is not None:
-                gone += [self._drop(each) for each in self._ranges() if each.n == n]
-            return [f"message_{n}" for n in gone if n is not None]
+            gone: list[str] = []
+            while (n := self._next(retention)) is not None:
+                (each,) = (each for each in self._ranges() if each.n == n)
+                if not self._drop(each):
+                    break  # a detach that is pending lets no other one begin
+                gone.append(f"message_{n}")
+            return gone
 
     def expire(self, retention: float, unique_window: float) -> int:
         with self._alone() as alone:
@@ -115,8 +119,13 @@ class PostgresUpkeep:
         crashpoints.here("prune.marked")
         return marked[0][0] if marked else None
 
-    def _drop(self, each: Range) -> int | None:
-        """Keep, detach, drop; each may have been done before a crash. None: somebody is in the way, later then."""
+    def _next(self, retention: float) -> int | None:
+        """What a crash, or a producer in the way, left half dropped; else what may go now."""
+        going = [each.n for each in self._ranges() if each.state == "dropping"]
+        return going[0] if going else self._mark(retention)
+
+    def _drop(self, each: Range) -> bool:
+        """Keep, detach, drop; each may have been done before a crash. False: somebody is in the way, later then."""
         name = f"{self._schema}.message_{each.n}"
         try:
             if each.attached and not each.pending:
@@ -129,18 +138,22 @@ class PostgresUpkeep:
             if each.exists:
                 self._db.execute(f"DROP TABLE {name}")
         except Retryable:
-            return None
+            return False
         crashpoints.here("prune.dropped")
         self._db.run("prune_forget", each.n)
-        return each.n
+        return True
 
     def _detach(self, name: str) -> None:
         """A writer that stays open for days is not waited for: what it leaves pending can be finalized beside it."""
         detach = f"ALTER TABLE {self._schema}.message DETACH PARTITION {name}"
+        self._db.execute(f"SET statement_timeout = '{DETACH_WITHIN}'")
         try:
             self._db.execute(f"{detach} CONCURRENTLY")
         except Retryable:
             self._db.execute(f"{detach} FINALIZE")
+        finally:
+            if self._db.connected:
+                self._db.execute(TIMEOUTS)
 
     def _in_batches(self, statement: str, *parameters: float) -> int:
         total, gone = 0, BATCH
