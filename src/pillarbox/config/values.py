@@ -57,8 +57,8 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$")]
 
 
 def spoken(value: float) -> str:
-    """Seconds as a person says them: `7 days`, `5 s`."""
-    for unit, factor in (("days", 86400), ("hours", 3600), ("minutes", 60)):
-        if value >= 2 * factor and value % factor == 0:
-            return f"{value / factor:g} {unit}"
+    """Seconds as a person says them: `7 days`, `1 hour`, `5 s`."""
+    for unit, factor in (("day", 86400), ("hour", 3600), ("minute", 60)):
+        if value >= factor and value % factor == 0:
+            return f"{value / factor:g} {unit}{'s' if value > factor else ''}"
     return f"{value:g} s"
