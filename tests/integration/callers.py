@@ -96,7 +96,9 @@ class Loop(ExitStack):
 
 
 def with_driver(url: str, driver: str) -> str:
-    return url.replace("postgresql://", f"postgresql+{driver}://").replace("sqlite:", f"sqlite+{driver}:")
+    if url.startswith("sqlite:"):
+        return url.replace("sqlite:", f"sqlite+{driver}:") + "?timeout=0"  # a lock is met at once
+    return url.replace("postgresql://", f"postgresql+{driver}://")
 
 
 def file_of(url: str) -> str:
@@ -230,7 +232,8 @@ def django_alias(url: str) -> str:
     parts = sqlalchemy.engine.make_url(url)
     kind = "sqlite3" if parts.drivername == "sqlite" else "postgresql"
     server = {"USER": parts.username, "PASSWORD": parts.password, "HOST": parts.host, "PORT": parts.port}
-    made = {"ENGINE": f"django.db.backends.{kind}", "NAME": parts.database, **(server if parts.host else {})}
+    more: dict[str, Any] = server if parts.host else {"OPTIONS": {"timeout": 0}}
+    made = {"ENGINE": f"django.db.backends.{kind}", "NAME": parts.database, **more}
     alias = f"db{len(connections.settings)}"
     connections.settings.update(connections.configure_settings({"default": {}, alias: made}))
     return alias

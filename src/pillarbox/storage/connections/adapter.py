@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from functools import lru_cache
 from typing import Any, TypeVar
 
-from pillarbox.errors import ConnectionRefused, NotInTransaction, TransactionFailed
+from pillarbox.errors import ConnectionRefused, NotInTransaction, PillarboxError, TransactionFailed
 from pillarbox.storage.connections.dialects import Dialect, dialect
 from pillarbox.storage.connections.failure import typed
 from pillarbox.storage.statement import Flow, Statement
@@ -17,12 +17,17 @@ T = TypeVar("T")
 POSTGRES = "postgresql"
 SQLITE = "sqlite"
 _PLACEHOLDER = re.compile(r"\$\d+|\?")
+_BINARY = re.compile(r"\$\d+(?=::(?:bytea|\w+\[\]))")
 
 
 class Adapter:
     """One kind of connection. Stateless: one instance serves all connections of its kind."""
 
     is_async = False
+
+    def flush(self, conn: Any) -> Any:
+        """The connection behind a session, after the session's own rows: their errors are not ours."""
+        return conn
 
     def begin(self, conn: Any) -> Any:
         """What statements are to be run on, once it is sure that an INSERT there would not commit by itself."""
@@ -40,7 +45,7 @@ class Adapter:
         raise NotImplementedError
 
     async def adrive(self, conn: Any, schema: str, make: Callable[[Dialect], Flow[T]]) -> T:
-        target = self.begin(conn)
+        target = _begin(self, self.flush(conn), schema)
         flow = make(dialect(self.dialect(target), schema))
         try:
             statement = next(flow)
@@ -66,7 +71,7 @@ class Adapter:
 
 def drive(adapter: Adapter, conn: Any, schema: str, make: Callable[[Dialect], Flow[T]]) -> T:
     """Run a flow on a blocking connection."""
-    target = adapter.begin(conn)
+    target = _begin(adapter, adapter.flush(conn), schema)
     flow = make(dialect(adapter.dialect(target), schema))
     try:
         statement = next(flow)
@@ -78,6 +83,22 @@ def drive(adapter: Adapter, conn: Any, schema: str, make: Callable[[Dialect], Fl
             statement = flow.send(reply)
     except StopIteration as done:
         return done.value  # type: ignore[no-any-return]
+
+
+def _begin(adapter: Adapter, conn: Any, schema: str) -> Any:
+    try:
+        return adapter.begin(conn)
+    except PillarboxError:
+        raise
+    except Exception as error:  # a connection that is closed, or back in its pool
+        raise typed(error, schema) from error
+
+
+@lru_cache(256)
+def as_psycopg(sql: str) -> str:
+    """With `%b` for bytes and arrays: their text form takes twice the time, and bytes as text arrive escaped twice
+    where `standard_conforming_strings` is off."""
+    return as_format(_BINARY.sub("%b", sql)).replace("%%b", "%b")
 
 
 @lru_cache(256)

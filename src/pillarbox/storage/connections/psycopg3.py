@@ -12,7 +12,7 @@ from psycopg.rows import tuple_row
 from pillarbox.storage.connections.adapter import (
     Adapter,
     already_open,
-    as_format,
+    as_psycopg,
     not_in_transaction,
     transaction_failed,
 )
@@ -41,7 +41,7 @@ class Psycopg(Adapter):
     def execute(self, target: psycopg.Connection[Any], statement: Statement) -> Any:
         # A cursor of our own: the connection's factory may be a server-side one, its rows anything.
         cursor = psycopg.Cursor(target, row_factory=tuple_row)
-        cursor.execute(cast("Any", as_format(statement.sql)), statement.parameters or None)
+        cursor.execute(cast("Any", as_psycopg(statement.sql)), statement.parameters or None)
         return cursor.fetchall() if statement.rows else cursor.rowcount
 
     def transaction(self, conn: psycopg.Connection[Any]) -> AbstractContextManager[Any]:
@@ -59,7 +59,7 @@ class AsyncPsycopg(Adapter):
 
     async def execute(self, target: psycopg.AsyncConnection[Any], statement: Statement) -> Any:
         cursor = psycopg.AsyncCursor(target, row_factory=tuple_row)
-        await cursor.execute(cast("Any", as_format(statement.sql)), statement.parameters or None)
+        await cursor.execute(cast("Any", as_psycopg(statement.sql)), statement.parameters or None)
         return await cursor.fetchall() if statement.rows else cursor.rowcount
 
     def transaction(self, conn: psycopg.AsyncConnection[Any]) -> AbstractAsyncContextManager[Any]:

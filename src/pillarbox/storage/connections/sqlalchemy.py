@@ -20,6 +20,7 @@ from pillarbox.storage.connections.adapter import (
     Adapter,
     already_open,
     as_format,
+    as_psycopg,
     drive,
     not_in_transaction,
     transaction_failed,
@@ -30,6 +31,9 @@ from pillarbox.storage.statement import Flow, Statement
 T = TypeVar("T")
 DRIVERS = ("psycopg", "psycopg_async", "psycopg2", "asyncpg", "pysqlite", "aiosqlite")
 CURE = 'Leave out isolation_level="AUTOCOMMIT" for connections that add messages.'
+
+
+_SPELLED = {"psycopg": as_psycopg, "psycopg_async": as_psycopg, "psycopg2": as_format}
 
 
 def check(conn: Connection) -> None:
@@ -79,14 +83,16 @@ def _connection(session: Session) -> Connection:
 
 
 class SQLAlchemy(Adapter):
-    def begin(self, conn: Connection | Session | scoped_session[Any]) -> Connection:
+    def flush(self, conn: Connection | Session | scoped_session[Any]) -> Connection:
         plain = conn.registry() if isinstance(conn, scoped_session) else conn
-        target = _connection(plain) if isinstance(plain, Session) else plain
+        return _connection(plain) if isinstance(plain, Session) else plain
+
+    def begin(self, conn: Connection) -> Connection:
         try:
             # Now, not with the statement: what a "begin" listener does (BEGIN for SQLite) counts.
-            mine = None if target.in_transaction() else target.begin()
+            mine = None if conn.in_transaction() else conn.begin()
             try:
-                check(target)
+                check(conn)
             except ConnectionRefused:
                 if mine is not None:
                     mine.rollback()
@@ -95,14 +101,13 @@ class SQLAlchemy(Adapter):
             raise transaction_failed() from error
         except exc.ResourceClosedError as error:
             raise ConnectionRefused("The connection is closed.", "Open a new one.") from error
-        return target
+        return conn
 
     def dialect(self, target: Connection) -> str:
         return target.dialect.name
 
     def execute(self, target: Connection, statement: Statement) -> Any:
-        own_style = target.dialect.paramstyle in ("numeric_dollar", "qmark")
-        sql = statement.sql if own_style else as_format(statement.sql)
+        sql = _SPELLED.get(target.dialect.driver, str)(statement.sql)
         # A list would mean many sets of parameters.
         parameters: Any = statement.parameters if statement.many else tuple(statement.parameters)
         result = target.exec_driver_sql(sql, parameters or None)
@@ -139,6 +144,16 @@ class AsyncSQLAlchemy(Adapter):
         return plain.sync_session if isinstance(plain, AsyncSession) else plain.sync_connection
 
     def watch(self, watched: Any, refuse: Callable[[], None], forget: Callable[[], None]) -> None:
-        session = isinstance(watched, Session)
-        event.listen(watched, "before_commit" if session else "commit", lambda _watched: refuse())
-        event.listen(watched, "after_rollback" if session else "rollback", lambda _watched: forget())
+        if isinstance(watched, Session):
+            event.listen(watched, "before_commit", lambda _session: refuse())
+            event.listen(watched, "after_rollback", lambda _session: forget())
+            return
+
+        def before_commit(_connection: Connection) -> None:
+            try:
+                refuse()
+            finally:
+                forget()  # the transaction is invalid from here on, and its rollback is told to nobody
+
+        event.listen(watched, "commit", before_commit)
+        event.listen(watched, "rollback", lambda _connection: forget())
