@@ -85,12 +85,16 @@ class Publisher:
             return 0
         if breaker.is_open:
             room = 1
+        were_first = bool(flight.first)
         items, records = self._choose(room, now)
         if not items:
             return 0
         reason = try_open(flight)
         if reason or not deadline():
-            self.put_back(items)
+            if were_first:  # more of their keys may still be there
+                flight.first.extendleft(reversed(items))
+            else:
+                self.put_back(items)
             if reason:
                 self.sink_is_away(now, reason)
             return 0
@@ -192,6 +196,18 @@ class Publisher:
             if window is not None and not isinstance(item, Entry):
                 window.ready.appendleft(item)
                 self._unbusy(window, item)
+
+    def take_behind(self, items: Sequence[Item]) -> list[Item]:
+        """What an ended session left of the keys of these, which wait now: nothing of a key may pass another."""
+        first = self.flight.first
+        if not first or not items:
+            return []
+        keys = {self.judge.key_of(item) for item in items}
+        behind = [item for item in first if self.judge.key_of(item) in keys]
+        rest = [item for item in first if self.judge.key_of(item) not in keys]
+        first.clear()
+        first.extend(rest)
+        return behind
 
     def _unbusy(self, window: Window, row: RowTuple) -> None:
         if self.flight.pipelined:
@@ -314,12 +330,11 @@ class _Sifting:
     def finish(self) -> tuple[list[Item], list[Record]]:
         """Put back what must wait, stop the keys of what failed."""
         p = self.p
-        p.put_back(self.back)
+        p.put_back([*self.back, *p.take_behind(self.back)])
         if not self.items and self.back and not self.judged:
             p.sink_is_away(self.now, next(iter(self.away.values()), "nothing can be sent"))
         for item, failed in self.judged:
-            if not p.flight.pipelined:
-                p.judge.busy.discard(p.judge.key_of(item))
+            p.judge.free_key(item)  # what was parked behind it is swept behind it
             p.judge.one_failed(item, failed, self.now)
         if self.judged:
             p.judge.sweep()
