@@ -109,16 +109,17 @@ class Publisher:
             return self._sift([self._take_first(room, now)], now)
         fresh_first = self.judge.breaker.is_open and len(self.judge.failing) < MANY_FAILING
         entries: list[Item] = [] if fresh_first else self._take_entries(room, now)
-        if not entries and not self._away:
-            rows = self._take_ready(room)
-            try:
-                return self._unless_away(rows, [self.encode(row, 0) for row in rows], now)
-            except CannotEncode:  # which one it is is found row by row
-                return self._sift([rows], now)
-        chosen = self._sift(self._chunks(entries, room), now)
+        chosen = self._sift(self._chunks(entries, room), now) if entries or self._away else self._fresh(room, now)
         if fresh_first and not chosen[0]:
             return self._sift([self._take_entries(room, now)], now)
         return chosen
+
+    def _fresh(self, room: int, now: float) -> tuple[list[Item], list[Record]]:
+        rows = self._take_ready(room)
+        try:
+            return self._unless_away(rows, [self.encode(row, 0) for row in rows], now)
+        except CannotEncode:  # which one it is is found row by row
+            return self._sift([rows], now)
 
     def _chunks(self, entries: list[Item], room: int) -> Iterator[Sequence[Item]]:
         """The entries with rows to fill the room; then, while nothing can go, all that is ready."""
