@@ -21,7 +21,15 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, TopicMetadata
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    TopicMetadata,
+)
 
 from devtools.servers.process import (
     ServerError,
@@ -217,6 +225,10 @@ class Kafka:
         resource = ConfigResource(ConfigResource.Type.TOPIC, name, incremental_configs=entries)
         admin = self.admin()
         admin.incremental_alter_configs([resource])[resource].result(30)
+
+    def add_partitions(self, name: str, total: int) -> None:
+        admin = self.admin()
+        admin.create_partitions([NewPartitions(name, total)])[name].result(30)
 
     def delete_topic(self, name: str) -> None:
         admin = self.admin()

@@ -30,7 +30,8 @@ DEFAULTS: dict[str, Any] = FAIL_STOP | {
     "socket.keepalive.enable": True,
     "reconnect.backoff.max.ms": 1_000,
     # A message that fails here before its topic is known leaves no gap that the guarantee would see: never let it.
-    "topic.metadata.propagation.max.ms": 3_600_000,
+    # (Over 2,147,483 it overflows in librdkafka's microseconds and means the opposite.)
+    "topic.metadata.propagation.max.ms": 2_000_000,
     # What librdkafka has to say goes to our logger; outages are told by metrics and reasons, not by a line a second.
     "log_level": 0,
 }

@@ -9,6 +9,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
+from pillarbox.brokers.kafka.outgoing import Known
 from pillarbox.brokers.kafka.partition import PARTITIONERS
 from pillarbox.brokers.kafka.session import Session, settings_of
 from pillarbox.brokers.kafka.settings import Conf, Redactor, Settings
@@ -41,8 +42,7 @@ class KafkaSink:
         self.traits = Traits(delivery=SinkClass.FAIL_STOP, max_bytes=self._conf.max_bytes, max_in_flight=10_000)
         self._redact = Redactor({})
         self._trouble: tuple[float, int, str] | None = None
-        self._limits: dict[str, int] = {}
-        self._partitions: dict[str, int] = {}
+        self._known = Known(PARTITIONERS[str(self._conf.get("partitioner"))], self._conf.max_bytes)
         self._topics: Topics | None = None
         self._logged_in = 0.0
         self._session: Session | None = None
@@ -58,8 +58,7 @@ class KafkaSink:
             self._session.start_over()
             return
         try:
-            partitioner = PARTITIONERS[str(self._conf.get("partitioner"))]
-            session = Session(self._producer, partitioner, self._conf.max_bytes, self._limits, self._partitions)
+            session = Session(self._producer, self._known)
             session.gone = self._gone
             self._destinations()
         except (KafkaException, ConfigError) as error:
@@ -127,7 +126,7 @@ class KafkaSink:
 
     def _producer(self, gapless: bool) -> Producer:
         conf = settings_of(self._read(), gapless=gapless)
-        smallest = min(self._limits.values(), default=0)
+        smallest = min(self._known.limits.values(), default=0)
         if smallest and smallest < int(conf.get("batch.size", 1_000_000)):
             conf["batch.size"] = smallest  # else many small records make one request that the broker refuses
         return Producer(conf)
@@ -148,9 +147,10 @@ class KafkaSink:
             if not session.learn(name, topic.partitions):
                 away[name] = f"topic {name}: its metadata is awaited"
             limit = topic.max_bytes
-            if limit is not None and self._limits.get(name) != limit and not self._conf.get("compression.type"):
-                self._limits[name] = limit
-                session.renew = session.renew or limit < int(self._conf.get("batch.size") or 1_000_000)
+            if limit is not None and self._known.limits.get(name) != limit and not self._conf.get("compression.type"):
+                self._known.limits[name] = limit
+                if limit < int(self._conf.get("batch.size") or 1_000_000):
+                    session.renew_when_empty()
         return away
 
     def _forget_left(self) -> None:
@@ -188,4 +188,4 @@ class KafkaSink:
             self._trouble = (mono(), trouble[1], self._redact(str(error)))
             return
         if self._session is not None and not self._session.on_the_wire:
-            self._session.renew = True
+            self._session.renew_when_empty()
