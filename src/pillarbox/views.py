@@ -124,7 +124,7 @@ class Overview(NamedTuple):
     """One look at an installation; every statement starts at the cursors."""
 
     environment: str
-    same_system: bool  # False: restored or copied into another cluster; nobody takes a lane before `adopt`
+    same_system: bool  # False: another cluster, or another environment than ours; nobody takes a lane before `adopt`
     schema_version: int
     relays: list[tuple[UUID, str, str, tuple[str, ...]]]  # id, host, version, routes served
     routes: list[RouteLine]

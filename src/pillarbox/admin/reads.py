@@ -190,7 +190,10 @@ def _warnings(seen: Overview, proposed: Mapping[str, Mapping[str, Any]]) -> list
     running = [route.name for route in seen.routes if not route.paused and route.name in ownerless]
     differs = [r.name for r in seen.routes if r.name in proposed and dict(proposed[r.name]) != r.definition]
     found = [
-        (not seen.same_system, "this database was restored or copied: nobody delivers before `pillarbox adopt`"),
+        (
+            not seen.same_system,
+            f"this database was restored or copied, or belongs to another environment ({seen.environment}): nobody delivers before `pillarbox adopt`",
+        ),
         (not seen.routes, "no route is stored: `pillarbox run` stores those of the configuration"),
         (bool(seen.routes) and not seen.relays, "no relay lives"),
         (bool(running) and bool(seen.relays), f"some lanes of {', '.join(running)} have no owner"),

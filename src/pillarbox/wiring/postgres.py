@@ -53,7 +53,7 @@ class PostgresStorage:
     def desk(self) -> Desk:
         from pillarbox.storage.postgres.desk import PostgresDesk
 
-        return PostgresDesk(self._open("desk"))
+        return PostgresDesk(self._open("desk"), environment=self._config.database.environment)
 
     def actions(self) -> Actions:
         from pillarbox.storage.postgres.desk_actions import PostgresActions

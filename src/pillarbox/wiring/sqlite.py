@@ -42,7 +42,7 @@ class SqliteStorage:
     def desk(self) -> Desk:
         from pillarbox.storage.sqlite.desk import SqliteDesk
 
-        return SqliteDesk(self._open())
+        return SqliteDesk(self._open(), environment=self._environment)
 
     def actions(self) -> Actions:
         from pillarbox.storage.sqlite.desk_actions import SqliteActions

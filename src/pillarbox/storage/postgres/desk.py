@@ -23,8 +23,9 @@ LOOK = (
 class PostgresDesk:
     """The `Desk` port. Reads from the primary, in one snapshot a question, and never a payload."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, *, environment: str | None = None) -> None:
         self._db = database
+        self._environment = environment  # what the configuration calls it; None: whatever it is
 
     def close(self) -> None:
         self._db.close()
@@ -37,7 +38,7 @@ class PostgresDesk:
             counts = self._counts(self._run("desk_counts"))
             return Overview(
                 environment=environment,
-                same_system=same,
+                same_system=same and self._environment in (None, environment),
                 schema_version=version,
                 relays=[(id, host, release, tuple(serves)) for id, host, release, serves in self._run("desk_relays")],
                 routes=[

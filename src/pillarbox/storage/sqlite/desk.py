@@ -20,8 +20,9 @@ Rows = list[tuple[Any, ...]]
 class SqliteDesk:
     """The `Desk` port; each question sees one snapshot of the file."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, *, environment: str | None = None) -> None:
         self._database = database
+        self._environment = environment  # what the configuration calls it; None: whatever it is
 
     def close(self) -> None:
         self._database.close()
@@ -34,7 +35,7 @@ class SqliteDesk:
             routes = run(conn, "desk_routes")
             return Overview(
                 environment=environment,
-                same_system=True,  # a copied file is told by its environment only
+                same_system=self._environment in (None, environment),  # the only way to tell a copied file
                 schema_version=version,
                 relays=[
                     (UUID(id), host, release, tuple(json.loads(serves)))
