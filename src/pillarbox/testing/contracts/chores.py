@@ -44,15 +44,16 @@ class ChoresContract:
         assert (row[2], row[6]) == ("k", b"a")
 
     def test_messages_are_moved_in_the_order_they_are_due(self, harness: StorageHarness) -> None:
-        """By time, then as they were scheduled; never more than asked for."""
+        """By time, then as they were scheduled; never more than asked for, and nothing that is not due."""
         process = owner(harness)
-        for label, delay in (("c", 30.0), ("a", 10.0), ("d", 30.0), ("b", 20.0)):
+        for label, delay in (("e", 600.0), ("c", 30.0), ("a", 10.0), ("d", 30.0), ("b", 20.0)):
             harness.schedule(label, delay, key="k")
         harness.advance(60.0)
         assert process.store.chores.move_due(3) == 3
         assert labels(process.drain()) == ["a", "b", "c"]
         assert process.store.chores.move_due(3) == 1
         assert labels(process.drain()) == ["d"]
+        assert process.store.chores.move_due(3) == 0
 
     def test_two_movers_keep_the_order(self, harness: StorageHarness) -> None:
         """Relays that move at the same time move each message once, and a key's in order."""

@@ -76,6 +76,16 @@ class LeasesContract:
         harness.advance(LEASE * 0.75)
         assert process.store.leases.expel() == 0
 
+    def test_only_the_dead_are_expelled(self, harness: StorageHarness) -> None:
+        """Beside a process whose lease is over the others keep their rows; renewing prolongs one's own lease only."""
+        dead, alive = owner(harness), Process(harness)
+        harness.advance(LEASE * 0.75)
+        assert alive.store.leases.renew(alive.id, alive.serves, LEASE)
+        harness.advance(LEASE * 0.5)
+        assert alive.store.leases.expel() == 1
+        assert [relay.id for relay in alive.store.leases.survey().relays] == [alive.id]
+        assert {each.lane for each in alive.take()} == dead.lanes.keys()
+
     def test_a_lease_from_the_future_is_over(self, harness: StorageHarness) -> None:
         """A lease longer than any there is was granted before the clock went back: it is over."""
         process = owner(harness)

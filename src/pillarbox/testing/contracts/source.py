@@ -8,6 +8,7 @@ from collections import Counter
 
 from pillarbox.ports import Position, RowTuple
 from pillarbox.testing.contracts.storage import (
+    ENDLESS,
     ROUTE,
     Pending,
     Process,
@@ -229,4 +230,5 @@ def read_on(process: Process, lane: int, position: Position) -> list[RowTuple]:
             position = page.after
             rows += page.rows
             quiet = 0 if page.rows else quiet
+            assert len(rows) < ENDLESS, "a source that never comes to its end"
     return rows

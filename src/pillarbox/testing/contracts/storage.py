@@ -18,6 +18,7 @@ from pillarbox.ports import Changes, Chores, Held, Leases, Page, Position, RowTu
 T = TypeVar("T")
 ROUTE = "all"
 LEASE = 60.0
+ENDLESS = 100_000
 ENOUGH = 50  # calls after which a chore must have come to its end
 
 
@@ -103,6 +104,7 @@ class Process:
             found = [row for page in self.read(limit) for row in page.rows]
             quiet = 0 if found else quiet + 1
             rows += found
+            assert len(rows) < ENDLESS, "a source that never comes to its end"
         return rows
 
     def change(self, lane: int, **parts: Any) -> Changes:
