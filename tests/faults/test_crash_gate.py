@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from pillarbox.brokers.filelock import FileLock
+from pillarbox.clock import SystemClock
 from pillarbox.config import load
 from pillarbox.testing.crash import CrashGate, House, Report
 from pillarbox.testing.process import RelayProcess
@@ -16,6 +18,7 @@ from pillarbox.testing.readback import FileReadback
 from pillarbox.testing.writers import Manners, furnish
 from pillarbox.wiring import storage_of
 
+clock = SystemClock()
 pytestmark = [pytest.mark.serial, pytest.mark.slow, pytest.mark.timeout(900)]
 
 ENGINE = [
@@ -79,7 +82,7 @@ def sqlite_house(tmp_path: Path) -> House:
 
     def hide_the_folder(_relay: RelayProcess) -> None:
         hidden = out.parent.rename(tmp_path / "hidden")
-        signal.sigtimedwait([], 0.1)
+        clock.sleep(0.1)
         hidden.rename(out.parent)
 
     def let_it_age(_relay: RelayProcess) -> None:
@@ -89,9 +92,17 @@ def sqlite_house(tmp_path: Path) -> House:
                          "(SELECT max(id) FROM pillarbox_message)")  # fmt: skip
             conn.commit()
 
+    def slow_disk(draw: random.Random) -> None:
+        """Somebody else has the file for longer and longer moments."""
+        with contextlib.suppress(OSError):  # the folder may be hidden just now
+            lock = FileLock(out.with_name(f"{out.name}.lock"))
+            with contextlib.suppress(TimeoutError), lock.held(5.0):
+                clock.sleep(draw.uniform(0.02, 0.4))
+            lock.close()
+
     stirs = {"hangup": hide_the_folder, "giveback": terminate, "prune": let_it_age}
     manners = Manners(pause=0.03)
-    return House(url, url, config, tmp_path, FileReadback(out), stirs, manners, writers=2)
+    return House(url, url, config, tmp_path, FileReadback(out), stirs, slow_disk, manners, writers=2)
 
 
 def test_sqlite_to_a_file(sqlite_house: House, seed: int, full: bool, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,6 +35,7 @@ class House:
     folder: Path
     readback: Readback
     stirs: Mapping[str, Stir] = field(default_factory=dict)  # by the first word of a point, or the whole
+    weather: Callable[[random.Random], None] | None = None  # over and over, in a thread: makes the destination slow
     manners: Manners = POLITE
     writers: int = 3
     company: float = 0.0  # the share of cycles with a second relay; it needs lanes to share
@@ -83,15 +85,26 @@ class CrashGate:
             Writer(house.writer_url, self._producers, f"w{number}", str(self._seed), house.manners)
             for number in range(house.writers)
         ]
+        over = threading.Event()
+        weather = threading.Thread(target=self._weather, args=(over,), daemon=True)
+        weather.start()
         try:
             for point in points:
                 self._cycle(point)
         finally:
             failures = [self._close(writer) for writer in writers]
             self._peer.kill()
+            over.set()
+            weather.join()
         for failure in filter(None, failures):
             raise failure
         return self._finish(len(points))
+
+    def _weather(self, over: threading.Event) -> None:
+        """Without it a fast destination hides a cursor that runs ahead: what it passed is accepted a moment later."""
+        draw = random.Random(f"{self._seed}:weather")
+        while self._house.weather is not None and not over.wait(draw.uniform(0.0, 0.3)):
+            self._house.weather(draw)
 
     def _close(self, writer: Writer) -> BaseException | None:
         try:
@@ -154,7 +167,9 @@ class CrashGate:
             committed=business,
             again=self._again,
         )
-        return Report(self._seed, cycles, self._fired(), self._armed, judge(history))
+        verdict = judge(history)
+        verdict.unfinished += sorted(self._installation.unsettled())
+        return Report(self._seed, cycles, self._fired(), self._armed, verdict)
 
     def _drained(self, business: set[str]) -> bool:
         self._arrived += self._house.readback.more()
