@@ -231,3 +231,42 @@ def test_upkeep_says_what_it_did(postgres_shop: tuple[Command, Add], sqlite: tup
     """`upkeep --json` tells what was made ahead, rolled, dropped and expired."""
     for pillarbox, _ in (postgres_shop, sqlite):
         assert pillarbox.json("upkeep") == {"attached": 0, "rolled": False, "dropped": [], "expired": 0}
+
+
+def test_cron_is_not_kept_waiting(pillarbox_nowhere: Command) -> None:
+    """With --once a database that is away is an error at once, with its own exit code."""
+    done = pillarbox_nowhere("run", "--once", code=4)
+    assert "PostgreSQL cannot be reached" in done.stderr
+
+
+@pytest.fixture
+def pillarbox_nowhere(tmp_path: Path) -> Command:
+    return configured(tmp_path, f"postgresql://app@127.0.0.1:{free_port()}/shop")
+
+
+def test_a_sink_that_is_away_is_an_exit_code(sqlite: tuple[Command, Add]) -> None:
+    """With --until-idle and a sink that takes nothing the command ends, with 1, and loses nothing."""
+    pillarbox, add = sqlite
+    add(1)
+    (pillarbox.folder / "messages.jsonl").mkdir()
+    assert "sink_down" in pillarbox("run", "--until-idle", code=1).stderr
+    (pillarbox.folder / "messages.jsonl").rmdir()
+    assert pillarbox.json("run", "--until-idle") == {"delivered": 1}
+
+
+def test_through_a_pooler(tmp_path: Path, pg_url: str, pgbouncer: Any) -> None:
+    """Through PgBouncer messages get on; that retention stands still without a direct connection is a metric."""
+    port = free_port()
+    environ = {"DIRECT": pg_url, "POOLED": pgbouncer.through(pg_url)}
+    pillarbox = configured(tmp_path, "${POOLED}", environ)
+    pillarbox("migrate", "up", "--set", "database.url=${DIRECT}")
+    with psycopg.connect(pg_url) as conn, pillarbox.running("run", "--listen", f"127.0.0.1:{port}") as relay:
+        _adds(conn)(10)
+        until(lambda: len(numbers(pillarbox)) == 10, "10 messages through the pooler")
+        warned = 'pillarbox_warning{reason="no_maintenance_connection"} 1.0'
+        until(lambda: warned in get(port, "/metrics")[1], "the warning")
+        assert get(port, "/readyz")[0] == 200
+        assert relay.terminate()[0] == 0
+    direct = pillarbox.json("upkeep", "--set", "database.maintenance_url=${DIRECT}")
+    assert direct["dropped"] == []
+    assert "maintenance_url" in pillarbox("upkeep", code=4).stderr

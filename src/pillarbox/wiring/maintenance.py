@@ -54,10 +54,11 @@ class Maintenance:
     def _work(self) -> None:
         pause = random.uniform(0, 2)
         while not self._over.wait(pause):
-            self._round()
+            self.round()
             pause = EACH * random.uniform(1, 1.5)
 
-    def _round(self) -> None:
+    def round(self) -> None:
+        """Once, in the caller's thread."""
         upkeep: Upkeep | None = None
         try:
             upkeep = self._make()

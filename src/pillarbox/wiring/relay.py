@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 import threading
 from collections.abc import Callable
 from importlib.metadata import version
@@ -21,21 +20,28 @@ from pillarbox.observability import fan_out
 from pillarbox.observability.health import Pulse
 from pillarbox.observability.log import log
 from pillarbox.observability.metrics import Metrics
-from pillarbox.ports import Sink, Source
+from pillarbox.ports import Sink
 from pillarbox.relay.engine import Engine
+from pillarbox.wiring.loop import LONGEST_SLEEP, Loop
 from pillarbox.wiring.maintenance import Maintenance
 from pillarbox.wiring.proposal import Proposal
 from pillarbox.wiring.sinks import sink_of, sink_problems
 from pillarbox.wiring.storage import Working, storage_of
 from pillarbox.wiring.watch import Watch
 
-LONGEST_SLEEP = 0.1  # seconds until a stop is noticed
-COUNT_EACH = 0.25  # seconds between two counts of what is in flight
 SETTLED_TWICE = 2  # a look that finds nothing to do may fall between a chore and the next read
 
 
-def _never(_engine: Engine) -> bool:
-    return False
+def _begun(trouble: PillarboxError) -> Event:
+    if isinstance(trouble, IdentityDiffers):
+        return events.Warned("identity_differs", str(trouble))
+    return events.DatabaseLost(str(trouble))
+
+
+def _over(trouble: PillarboxError, seconds: float) -> Event:
+    if isinstance(trouble, IdentityDiffers):
+        return events.Warned("identity_differs", "the installation is ours", active=False)
+    return events.DatabaseBack(seconds)
 
 
 class Relay:
@@ -104,7 +110,7 @@ class Relay:
 
     def _run_in_thread(self) -> None:
         try:
-            self._work(_never)
+            self._work()
         except BaseException as error:
             self._fatal = error
 
@@ -113,7 +119,7 @@ class Relay:
     def run(self) -> int:
         """Work in this thread until `ask_to_stop`; how many were delivered."""
         self._check()
-        return self._work(_never)
+        return self._work()
 
     def run_once(self) -> int:
         """Deliver what can be delivered now by this process, and end; how many were."""
@@ -132,14 +138,19 @@ class Relay:
 
     # ---------------------------------------------------------------- the loop
 
-    def _work(self, is_done: Callable[[Engine], bool]) -> int:
+    def _work(self, is_done: Callable[[Engine], bool] | None = None) -> int:
+        """Until it is done, or without `is_done` until it is asked to stop."""
         working = self.storage.working()
         maintenance = Maintenance(self.storage.upkeep, self.config.log, self.emit)
         try:
-            self._shake_hands(working)
-            engine = self._engine(working)
-            maintenance.start()
-            self._loop(engine, is_done, working.source)
+            self._shake_hands(working, patient=is_done is None)
+            loop = Loop(self._engine(working), working.source, self._stop, self.config.relay.grace, tell=self)
+            if is_done is None:
+                maintenance.start()
+                loop.run(lambda _engine: False)
+            else:
+                loop.run(is_done)
+                maintenance.round()  # where cron is all there is, retention must not stand still
         finally:
             maintenance.stop(timeout=1.0)
             working.close()
@@ -147,28 +158,25 @@ class Relay:
         self.emit(events.Stopped(self.delivered))
         return self.delivered
 
-    def _shake_hands(self, working: Working) -> None:
+    def _shake_hands(self, working: Working, *, patient: bool) -> None:
         """What is wrong with the tables at the start ends the relay; a database that is away is waited for."""
-        lost = False
+        waits_for: PillarboxError | None = None
+        since = self.clock.mono()
         while not self._stop.is_set():
             self.pulse.beat()
             try:
                 working.shake_hands()
             except (DatabaseUnavailable, IdentityDiffers) as error:
-                if not lost:
-                    self._tell_waiting(error)
-                lost = True
+                if not patient:
+                    raise
+                if type(error) is not type(waits_for):
+                    self.emit(_begun(error))
+                waits_for = error
                 self._stop.wait(1.0)
             else:
-                if lost:
-                    self.emit(events.Warned("identity_differs", "it is ours", active=False))
+                if waits_for is not None:
+                    self.emit(_over(waits_for, self.clock.mono() - since))
                 return
-
-    def _tell_waiting(self, error: PillarboxError) -> None:
-        if isinstance(error, IdentityDiffers):
-            self.emit(events.Warned("identity_differs", str(error)))
-        else:
-            self.emit(events.DatabaseLost(str(error)))
 
     def _engine(self, working: Working) -> Engine:
         return Engine(
@@ -185,70 +193,11 @@ class Relay:
     def _maker(self, name: str) -> Callable[[], Sink]:
         return lambda: sink_of(name, self.config.sinks[name])
 
-    def _loop(self, engine: Engine, is_done: Callable[[Engine], bool], source: Source) -> None:
-        try:
-            self._work_on(engine, is_done, source)
-        except BaseException:
-            engine.end()  # what is ours is free for others at once
-            raise
-        self._drain(engine)
-
-    def _work_on(self, engine: Engine, is_done: Callable[[Engine], bool], source: Source) -> None:
-        started, count_at = False, self.clock.mono()
-        while not self._stop.is_set():
-            sleep = self._step(engine)
-            if engine.looked and not started:
-                started = True
-                self._tell_started(engine)
-            if is_done(engine):
-                return
-            if self.clock.mono() >= count_at:
-                self._take_counts(engine)
-                count_at = self.clock.mono() + COUNT_EACH
-            self._rest(engine, source, min(sleep, LONGEST_SLEEP))
-
-    def _tell_started(self, engine: Engine) -> None:
-        names = tuple(sorted(engine.services))
-        self.emit(events.Started(str(engine.tenure.id), socket.gethostname(), version("pillarbox"), names))
-
-    def _step(self, engine: Engine) -> float:
-        self.pulse.beat()
-        return engine.step()
-
-    def _rest(self, engine: Engine, source: Source, seconds: float) -> None:
-        if seconds <= 0:
-            return
-        if engine.lost_since is not None:
-            self.clock.sleep(seconds)
-            return
-        try:
-            source.wait(seconds)
-        except PillarboxError:
-            self.clock.sleep(seconds)  # the next step meets the same, and tells it
-
-    def _drain(self, engine: Engine) -> None:
-        """R13: within the grace period."""
-        engine.begin_stop("asked to" if self._stop.is_set() else "nothing is left to do")
-        until = self.clock.mono() + self.config.relay.grace
-        while not engine.is_drained and self.clock.mono() < until:
-            if (sleep := self._step(engine)) > 0:
-                self.clock.sleep(min(sleep, LONGEST_SLEEP))
-        engine.end()
-        self._take_counts(engine)
-
     # ---------------------------------------------------------------- counting
 
     def _count(self, event: Event) -> None:
         if isinstance(event, events.Delivered):
             self.delivered += event.count
-
-    def _take_counts(self, engine: Engine) -> None:
-        self.metrics.count(
-            [
-                (name, service.sink_name, len(service.windows), len(service.flight.wire))
-                for name, service in engine.services.items()
-            ]
-        )
 
     def _twice(self, done: Callable[[Engine], bool]) -> Callable[[Engine], bool]:
         found = 0
