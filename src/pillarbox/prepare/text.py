@@ -70,7 +70,7 @@ def key_text(value: object) -> str | None:
         return str(UUID(int=value.int))
     if isinstance(value, int) and not isinstance(value, bool):
         try:
-            return _short("key", int.__str__(value), LONGEST_KEY)
+            return _short("key", int.__repr__(value), LONGEST_KEY)
         except ValueError as error:
             raise InvalidMessage(f"`key` is an int that cannot become text: {error}.") from error
     if value is None:
