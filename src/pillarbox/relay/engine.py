@@ -190,7 +190,10 @@ class Engine:
             service.give_back(len(service.windows))
             return
         take, give = self.tenure.wanted(survey, route, len(service.windows))
-        if give:
+        unknown = self.tenure.unknown(survey, service.route, service.windows)
+        if unknown:
+            self._take_in(self.tenure.retake(unknown), now)
+        elif give:
             service.give_back(give)
         elif take:
             self._take_in(self.tenure.take(service.route, take), now)

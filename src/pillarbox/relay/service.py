@@ -75,6 +75,7 @@ class RouteService:
 
     def take_in(self, taken: Sequence[Taken], now: float) -> None:
         """R1, R4: these lanes are ours under their new terms: fence, then load hold rows, then read."""
+        self.lose([t.lane for t in taken], "taken anew", now)  # another crash token takes more than was asked for
         for lane in taken:
             self.sink.fence(self.route, lane.lane, lane.term)
         held = self.leases.load(self.route, [t.lane for t in taken])
@@ -113,6 +114,7 @@ class RouteService:
             held = self.leases.load(self.route, lanes)
             for lane in lanes:
                 look(self.windows[lane], [h for h in held if h.lane == lane], now)
+                self.judge.forget_failing(self.windows[lane])
 
     def give_back(self, count: int) -> None:
         """R13: stop reading so many lanes; `released` tells when they can go."""

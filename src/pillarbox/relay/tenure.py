@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 
 from pillarbox import crashpoints
 from pillarbox import events as ev
@@ -81,6 +81,11 @@ class Tenure:
         if mine.take == 0 and route.name in self._orphaned:
             return 1, 0
         return mine.take, min(mine.give_back, held)
+
+    def unknown(self, survey: Survey, route: str, known: Container[int]) -> list[tuple[str, int]]:
+        """Lanes of a route that are ours although we know nothing of them: the reply to a take or to a giving back
+        was lost. They are in doubt like any other (R12)."""
+        return [(route, x.lane) for x in survey.lanes if x.route == route and x.owner == self.id and x.lane not in known]
 
     def after_look(self, survey: Survey) -> None:
         """Count for how long lanes have been without an owner."""
