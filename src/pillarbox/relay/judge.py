@@ -232,6 +232,11 @@ class Judge:
         self.parked.clear()
         self.busy.clear()
 
+    def forget_failing(self, window: Window) -> None:
+        """An operator may have taken messages out of a lane's queues."""
+        queued = {id(e) for s in window.stopped.values() for e in s.live} | {id(e) for e in window.replays.values()}
+        self.failing = {h: e for h, e in self.failing.items() if e.lane != window.lane or e.sent or id(e) in queued}
+
     def forget(self, window: Window) -> None:
         """The lane is lost, and the session has been hung up: nothing of it is trusted or sent again."""
         self.done.difference_update(window.forgotten())
