@@ -115,7 +115,7 @@ class Broker:
             return
         else:
             copy.outcome = copy.outcome or outcome
-        if outcome in ("refused", "unavailable", "unknown") and self.spec.delivery is SinkClass.FAIL_STOP:
+        if outcome not in ("accepted", "unheard") and self.spec.delivery is SinkClass.FAIL_STOP:
             session.stopped = True
         if outcome not in ("unheard", "silent") and session.is_open:
             self._n += 1

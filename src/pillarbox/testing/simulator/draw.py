@@ -30,7 +30,9 @@ def draw(seed: int) -> Schedule:
     messages = _messages(rnd, natures)
     world = _Draw(rnd, relays, len(sinks), len(routes))
     acts = [*messages, *(world.fault() for _ in range(faults)), *world.hand_overs()]
-    config: dict[str, Any] = {"attempts": rnd.choice((1, 2, 3)), "held_keys": rnd.choice((2, 1000))}
+    config: dict[str, Any] = {"attempts": rnd.choice((1, 2, 3)), "held_keys": rnd.choice((3, 1000))}
+    if any(route.get("after_last_attempt") for route in routes.values()):
+        config["held_keys"] = 1000  # so many blocked keys stop a lane, and that is meant
     if rnd.random() < 0.5:
         config |= {"window": 100, "batch": rnd.choice((10, 100))}
     return Schedule(

@@ -108,6 +108,7 @@ class Ledger:
         self.counter = 0
         self.alive_until: dict[object, float] = {}
         self.attempts = 1
+        self.delivered_at = 0.0
         self.faults = False  # whether anything has happened yet that excuses a second copy
 
     def next(self) -> int:
@@ -182,7 +183,7 @@ class Ledger:
             return
         if what[1] == 0:
             self._in_order(book, copy)
-        book.got[what] = now
+        book.got[what] = self.delivered_at = now
         book.failing.pop(what[0], None)
 
     def _in_order(self, book: Book, copy: Copy) -> None:

@@ -41,9 +41,9 @@ class Node:
         self.alive_until = float("-inf")
         self.surveys: deque[float] = deque(maxlen=FEWEST_LOOKS)
         self.stop_by: float | None = None
+        self.again = False  # to be started when its end has come
         self._wake = float("inf")
         self._grain = GRAIN
-        self._lives = 0
 
     def __str__(self) -> str:
         return f"r{self.number}"
@@ -51,11 +51,12 @@ class Node:
     # ---------------------------------------------------------------- its life
 
     def start(self) -> None:
-        """A new process."""
+        """A new process, as soon as the old one is gone."""
         if self.engine is not None:
+            self.again = self.again or self.doomed or self.stop_by is not None
             return
+        self.again = False
         world = self.world
-        self._lives += 1
         self.alive_until, self.stop_by = float("-inf"), None
         self.surveys.clear()
         connection = Connection(self)
@@ -95,6 +96,8 @@ class Node:
         self.engine, self.doomed, self.crash_at, self.pause_at = None, False, "", None
         self.paused_until, self._wake = 0.0, float("inf")
         self.lose.clear()
+        if self.again:
+            self.start()
 
     def leave(self, grace: float) -> None:
         """Drain and end in good order."""
@@ -112,9 +115,11 @@ class Node:
 
     def _due(self) -> None:
         now = self.world.clock.time
-        if self.engine is None or self.in_step or now < self._wake:
+        if self.engine is None or now < self._wake:
             return
         self._wake = float("inf")
+        if self.in_step:
+            return
         if now < self.paused_until:
             self.wake_at(self.paused_until)
             return

@@ -10,7 +10,7 @@ from pillarbox.testing.simulator.node import Node
 from pillarbox.testing.simulator.schedule import Schedule
 from pillarbox.testing.simulator.world import World
 
-HEALED_WITHIN = 45.0  # seconds after the last fault in which everything must be delivered and settled
+HEALED_WITHIN = 35.0  # seconds after the last fault in which everything must be delivered and settled
 LOOK_EACH = 0.5
 
 
@@ -49,15 +49,15 @@ def run(schedule: Schedule, *, trace: Callable[[str], None] | None = None) -> Re
 def _to_the_end(world: World) -> None:
     world.run_until(world.schedule.last + 0.001)
     _heal(world)
-    give_up = world.clock.time + HEALED_WITHIN
+    healed = world.clock.time
     while True:
         world.run_until(world.clock.time + LOOK_EACH)
         world.advance()
         left = unfinished(world) or untidy(world)
         if not left:
             break
-        if world.clock.time >= give_up:
-            raise Broken(f"STUCK: {HEALED_WITHIN:g} s after the last fault {left}")
+        if world.clock.time >= max(healed, world.ledger.delivered_at) + HEALED_WITHIN:
+            raise Broken(f"STUCK: {HEALED_WITHIN:g} s after the last fault and the last delivery {left}")
     world.run_until(world.clock.time + 10.0)  # what is still on its way from ended sessions
     world.advance()
 
