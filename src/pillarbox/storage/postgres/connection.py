@@ -61,7 +61,7 @@ class Link(psycopg.Connection[tuple[Any, ...]]):
             while True:
                 ready = yield gen.send(ready)
                 if not ready and self.clock.mono() >= end:
-                    self.pgconn.finish()
+                    self.close()
                     raise Overdue(f"no answer within {self.limit:g} s")
         except StopIteration as done:
             return done.value
@@ -177,24 +177,20 @@ class Database:
         except psycopg.Error as error:
             if link.closed or link.pgconn.transaction_status == pq.TransactionStatus.ACTIVE:
                 self._link = None
-                link.pgconn.finish()
+                link.close()
             raise failure.named(error, self.schema) from error
 
     def _connect(self) -> Link:
         settings = self._settings()
         try:
             link = self._open({**settings, "options": f"{settings.get('options', '')} {self._options()}".strip()})
-            if link is None:
-                link = self._open(settings)
-                assert link is not None
-                self.pooled = True
-            else:
-                self.pooled = link.execute("SELECT current_setting('plan_cache_mode')").fetchone() != (
-                    "force_generic_plan",
-                )
+            # A pooler refuses options, or swallows them.
+            self.pooled = link is None or not _took_options(link)
+            link = link or self._open(settings)
         except psycopg.Error as error:
             text = failure.told(error, settings.get("password"))
-            raise DatabaseUnavailable(f"PostgreSQL cannot be reached: {text}", failure.cure(text)) from None
+            raise DatabaseUnavailable(f"PostgreSQL cannot be reached: {text}.", failure.cure(text)) from None
+        assert link is not None
         link.prepare_threshold = None if self.pooled else 0
         self._link = link
         return link
@@ -202,7 +198,7 @@ class Database:
     def _open(self, settings: dict[str, Any]) -> Link | None:
         """A link; None where a pooler takes no options."""
         try:
-            link = Link.connect(**settings, autocommit=True, prepare_threshold=0)
+            link = Link.connect(**settings, autocommit=True, prepare_threshold=None)
         except psycopg.OperationalError as error:
             if "unsupported startup parameter" in str(error) and "options" in settings:
                 return None
@@ -236,6 +232,14 @@ class Database:
             "tcp_keepalives_count": 3,
         }
         return " ".join(f"-c {name}={value}" for name, value in settings.items())
+
+
+def _took_options(link: Link) -> bool:
+    try:
+        return link.execute("SHOW plan_cache_mode").fetchone() == (PLAN["plan_cache_mode"],)
+    except psycopg.Error:
+        link.close()
+        raise
 
 
 URL_HINT = "Write postgresql://user@host:5432/database, and the password into `[database] password`."
