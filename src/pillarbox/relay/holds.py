@@ -99,7 +99,11 @@ class Stopped:
 
     @property
     def is_held(self) -> bool:
-        """Whether an earlier message of the key is in `hold`, so that later ones may wait there too."""
+        """Whether an earlier message of the key waits in `hold`, so that later ones may wait there too. One that the
+        next settle buries waits for nothing."""
+        head = self.head
+        if len(self.runs) == 1 and head is not None and head.verdict == "bury" and head.run is self.runs[0]:
+            return len(self.runs[0].left) > 1
         return bool(self.runs)
 
     @property

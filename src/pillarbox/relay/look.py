@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Sequence
 
 from pillarbox.ports import Held
@@ -10,13 +10,16 @@ from pillarbox.relay.holds import LIVE_STATES, OrderKey, Run, Stopped, revive
 from pillarbox.relay.lanes import Window
 
 
-def look(window: Window, rows: Sequence[Held], now: float) -> None:
-    """Make memory agree with the lane's hold rows as they are now. What is on the wire is looked at again later."""
+def look(window: Window, rows: Sequence[Held], now: float) -> set[int]:
+    """Make memory agree with the lane's hold rows as they are now. What is on the wire is looked at again later.
+    Returns the ids that a person has given up above the cursor: they are not to be sent any more."""
     window.nudged = False
     settling = {held.seq for held in window.gone}
     for row in rows:
         if row.ahead:
             window.ahead[row.ids[0]] = row
+    given_up = {row.ids[0] for row in rows if row.ahead and row.state not in LIVE_STATES}
+    _drop(window, given_up)
     live = [row for row in rows if row.state in LIVE_STATES and row.seq not in settling]
     by_key: defaultdict[OrderKey, list[Held]] = defaultdict(list)
     for row in live:
@@ -25,6 +28,17 @@ def look(window: Window, rows: Sequence[Held], now: float) -> None:
     for key in {*by_key, *window.stopped}:
         _look_at_key(window, key, by_key[key])
     _look_at_replays(window, [row for row in live if row.generation], now)
+    return given_up
+
+
+def _drop(window: Window, ids: set[int]) -> None:
+    """What a person has given up (erase) while it was read and not sent yet is not sent; its hold row speaks for it."""
+    if not ids:
+        return
+    window.ready = deque(row for row in window.ready if row[0] not in ids)
+    for stopped in window.stopped.values():
+        stopped.behind = deque(id_ for id_ in stopped.behind if id_ not in ids)
+        stopped.live = deque(entry for entry in stopped.live if entry.sent or entry.run or entry.id not in ids)
 
 
 def _look_at_key(window: Window, key: OrderKey, rows: list[Held]) -> None:

@@ -113,7 +113,8 @@ class RouteService:
         if lanes:
             held = self.leases.load(self.route, lanes)
             for lane in lanes:
-                look(self.windows[lane], [h for h in held if h.lane == lane], now)
+                given_up = look(self.windows[lane], [h for h in held if h.lane == lane], now)
+                self.judge.drop_parked(given_up)
                 self.judge.forget_failing(self.windows[lane])
 
     def give_back(self, count: int) -> None:

@@ -83,6 +83,7 @@ class Book:
     def __init__(self, name: str, *, ordered: bool) -> None:
         self.name = name
         self.ordered = ordered  # under every definition it ever had
+        self.loosened = False  # it was ordered once
         self.wanted: dict[int, Known] = {}
         self.optional: set[int] = set()  # wanted under some of its definitions only
         self.keys: dict[str, list[Known]] = {}
@@ -245,8 +246,9 @@ class Ledger:
             return True
         place = book.places.get(id_)
         if place is None or known.key is None:
-            return False
-        return any(book.states.get((e.id, 0)) in LIVE for e in book.keys[known.key][:place])
+            return book.loosened
+        ahead = [(e.id, 0) for e in book.keys[known.key][:place]]
+        return any(book.states.get(what) in LIVE or what in book.by_person for what in ahead)
 
     def settles(self, route: str, settled: Applied) -> None:
         """One lane's settle has been applied. `states` is as it is now."""

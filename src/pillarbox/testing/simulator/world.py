@@ -74,6 +74,7 @@ class World:
             self.ledger.books[route] = Book(route, ordered=ordered)
         elif not ordered:
             book.places.clear()
+            book.loosened = book.loosened or book.ordered
             book.ordered = False
 
     def _doing(self, act: Act) -> Callable[[], None]:
