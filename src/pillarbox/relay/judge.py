@@ -93,7 +93,9 @@ class Judge:
     def drop_parked(self, ids: set[int]) -> None:
         """A person has given these up while they waited for another's answer."""
         if ids:
-            left = {key: [i for i in rows if isinstance(i, Entry) or i[0] not in ids] for key, rows in self.parked.items()}
+            left = {
+                key: [i for i in rows if isinstance(i, Entry) or i[0] not in ids] for key, rows in self.parked.items()
+            }
             self.parked = {key: rows for key, rows in left.items() if rows}
 
     # ---------------------------------------------------------------- failed
