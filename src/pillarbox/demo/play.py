@@ -19,6 +19,8 @@ from pillarbox.testing.process import RelayProcess
 TICK = 0.05
 DEAD_FOR = 0.3  # seconds between a kill and the next start, as a supervisor would take
 DRAIN_WITHIN = 10.0
+CAUGHT_UP = 0.5  # seconds of lag
+SETTLES_WITHIN = 1.0  # what was delivered longer ago does not come again
 
 
 @dataclass(slots=True)
@@ -73,14 +75,24 @@ class Play:
             self._readback.close()
 
     def _sell_and_kill(self) -> Iterator[Progress]:
+        progress = self.progress
         for at in self._kills_at:
-            yield from self._until(lambda at=at: self.progress.now >= at, at + TICK)  # type: ignore[misc]
-            yield from self._until(lambda: self.progress.delivered > 0, DRAIN_WITHIN)
+            before = progress.delivered
+            yield from self._until(lambda at=at: progress.now >= at - SETTLES_WITHIN, at)  # type: ignore[misc]
+            # On a slow machine a life may not have begun by now; killing what delivered nothing would show nothing.
+            left = progress.seconds - progress.now if progress.kills else DRAIN_WITHIN
+            yield from self._until(
+                lambda before=before: progress.delivered > before and progress.lag < CAUGHT_UP,  # type: ignore[misc]
+                left,
+            )
+            if progress.delivered == before:
+                break
+            yield from self._until(lambda: False, SETTLES_WITHIN)
             self._kill()
             yield from self._until(lambda: False, DEAD_FOR)
             self._relay.start()
-            self.progress.relay = f"life {self._relay.lives}"
-        yield from self._until(lambda: self.progress.now >= self.progress.seconds, self.progress.seconds)
+            progress.relay = f"life {self._relay.lives}"
+        yield from self._until(lambda: progress.now >= progress.seconds, progress.seconds)
 
     def _until(self, condition: Callable[[], bool], within: float) -> Iterator[Progress]:
         until = self._clock.mono() + within

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import secrets
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ lease = 0.5       # a relay that dies is replaced within half a second
 
 [routes.orders]
 sink = "out"
+topic = "{topic}"
 """
 
 
@@ -33,6 +35,7 @@ class Stage:
     folder: Path
     url: str
     kafka: str | None  # host:port; None: a file
+    topic: str  # of this run alone: what others left in it would look like ghosts
 
     @property
     def config(self) -> Path:
@@ -48,14 +51,14 @@ class Stage:
         sink = f'kind = "file"\npath = "{path}"'
         if self.kafka is not None:
             sink = f'kind = "kafka"\nbootstrap_servers = "{self.kafka}"'
-            _create_topic(self.kafka)
-        self.config.write_text(CONFIG.format(url=self.url, sink=sink))
+            _create_topic(self.kafka, self.topic)
+        self.config.write_text(CONFIG.format(url=self.url, sink=sink, topic=self.topic))
         self.config.chmod(0o600)
         storage_of(load(self.config)).migrate(lanes=16, dry_run=False)
 
     def readback(self) -> Readback:
         if self.kafka is not None:
-            return KafkaReadback(self.kafka, "order")
+            return KafkaReadback(self.kafka, self.topic)
         return FileReadback(self.folder / "orders.jsonl")
 
 
@@ -64,15 +67,15 @@ def stage(postgres: str | None = None, kafka: str | None = None) -> Iterator[Sta
     """Built, and gone afterwards."""
     with tempfile.TemporaryDirectory(prefix="pillarbox-demo-") as name:
         folder = Path(name)
-        built = Stage(folder, postgres or f"sqlite:///{folder / 'shop.db'}", kafka)
+        url = postgres or f"sqlite:///{folder / 'shop.db'}"
+        built = Stage(folder, url, kafka, topic=f"shop-{secrets.token_hex(4)}" if kafka else "orders")
         built.build()
         yield built
 
 
-def _create_topic(bootstrap_servers: str) -> None:
+def _create_topic(bootstrap_servers: str, topic: str) -> None:
     from confluent_kafka.admin import AdminClient
     from confluent_kafka.cimpl import NewTopic
 
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-    if "order" not in admin.list_topics(timeout=30.0).topics:
-        admin.create_topics([NewTopic("order", num_partitions=3, replication_factor=1)])["order"].result(30.0)
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+    admin.create_topics([NewTopic(topic, num_partitions=3, replication_factor=1)])[topic].result(30.0)

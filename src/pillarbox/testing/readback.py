@@ -82,6 +82,7 @@ class KafkaReadback:
                 "group.id": "pillarbox-readback",
                 "enable.auto.commit": False,
                 "isolation.level": "read_committed",
+                "log_level": 0,
             }
         )
         partitions = self._consumer.list_topics(topic, timeout=30.0).topics[topic].partitions
