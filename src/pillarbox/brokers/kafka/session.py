@@ -40,29 +40,42 @@ class Session:
         """A new producer; everything before it is answered."""
         self._out = Outgoing(self._producers(True), self._known, self)
         self.dead = False  # the producer will write nothing any more
-        self.start_over()
+        self._unharmed()
 
-    def start_over(self) -> None:
-        """Another session with the same producer: the last one ended with nothing in it."""
+    def _unharmed(self) -> None:
         self._stopped = False
         self._told = False
-        self._out.start_over()
         self._aftermath = Aftermath()
 
+    def start_over(self) -> None:
+        """Another session with the same producer: the last one ended with nothing on the wire."""
+        self._accepted.clear()
+        self._failed.clear()
+        self._out.start_over()
+        self._unharmed()
+
     def learn(self, topic: str, partitions: int) -> bool:
+        self._renew_if_empty()
         return bool(self._out.learn(topic, partitions))
 
     def renew_when_empty(self) -> None:
         """Secrets or limits have changed: another producer, as soon as this one has no more to say."""
         self._out.renew = True
 
+    def _renew_if_empty(self) -> None:
+        if not self._out.is_old() or self._stopped:
+            return
+        self._poll(0)  # complaints count as on the wire until they are heard
+        if not self.on_the_wire:
+            waiting = self._out.waiting
+            self._begin()
+            self._out.waiting = waiting
+
     def send(self, batch: Sequence[Record]) -> None:
         # What failed in the client itself leaves no gap that the guarantee would see: hear of it before going on.
         self._poll(0)
+        self._renew_if_empty()
         out = self._out
-        if out.is_old() and not self._stopped and not out.waiting and not self.on_the_wire:
-            self._begin()
-            out = self._out
         records = iter(batch)
         if not (self._stopped or out.renew or out.waiting or self._solo.busy):
             out.send(records)
@@ -89,12 +102,9 @@ class Session:
         return Answers(accepted, failed)
 
     def _go_on(self) -> None:
+        self._renew_if_empty()
         if self._out.renew:
-            if self.on_the_wire:
-                return
-            waiting = self._out.waiting
-            self._begin()
-            self._out.waiting = waiting
+            return
         self._out.send_waiting()
         if self._stopped:
             self._aftermath.casualty(self._out.waiting)
@@ -190,6 +200,11 @@ class Session:
             self._begin()  # nobody is without an answer: the next message goes on with a new producer
 
     # ------------------------------------------------------------------ the end
+
+    def is_clean(self) -> bool:
+        """Whether the next session can go on with this producer. Takes what was answered and not asked for."""
+        self._poll(0)
+        return not self.dead and not self.on_the_wire
 
     @property
     def on_the_wire(self) -> int:

@@ -20,6 +20,7 @@ from pillarbox.outcome import NO_ANSWERS, Answers, Failed, Record, SinkClass, Tr
 
 mono = SystemClock.mono
 LOGIN_AGAIN = 2.0  # seconds between attempts with credentials read anew
+LOGIN_TOLD = 5.0  # seconds for which a failed login outshines other complaints
 TROUBLE_LASTS = 30.0  # seconds for which librdkafka's last complaint explains an outage
 LOGIN = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})  # noqa: SLF001 - they are librdkafka's public codes
 
@@ -93,12 +94,12 @@ class KafkaSink:
         session, self._session = self._session, None
         if session is None:
             return
-        if session.on_the_wire or session.dead or self._lately_troubled():
-            if session.on_the_wire and self._topics is not None:
-                self._topics.doubt()
-            self._left += session.hang_up()
-        else:
+        if session.is_clean() and not self._lately_troubled():
             self._resting = session
+            return
+        if session.on_the_wire and self._topics is not None:
+            self._topics.doubt()
+        self._left += session.hang_up()
 
     def fence(self, route: str, lane: int, term: int) -> None:
         """A producer cannot be told from another one: what an older owner queued may still arrive."""
@@ -166,6 +167,9 @@ class KafkaSink:
 
     def _complaint(self, error: KafkaError) -> None:
         """librdkafka calls this from other threads too."""
+        known = self._trouble
+        if known is not None and known[1] in LOGIN and error.code() not in LOGIN and mono() - known[0] < LOGIN_TOLD:
+            return  # "all brokers are down" always follows, and explains less
         self._trouble = (mono(), error.code(), self._redact(error.str()))
 
     def _lately_troubled(self) -> bool:
@@ -187,5 +191,5 @@ class KafkaSink:
         except (KafkaException, ConfigError) as error:
             self._trouble = (mono(), trouble[1], self._redact(str(error)))
             return
-        if self._session is not None and not self._session.on_the_wire:
+        if self._session is not None:
             self._session.renew_when_empty()

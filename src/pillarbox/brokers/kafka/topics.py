@@ -123,6 +123,7 @@ class Topics:
         return self._question
 
     def _collect(self, now: float) -> None:
+        self._admin.poll(0)  # its complaints come no other way
         question = self._question
         if question is None or not question.done():
             return
