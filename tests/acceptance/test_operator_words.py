@@ -21,6 +21,8 @@ from pillarbox.errors import Reject
 
 def deliver(message):
     what = json.loads(message.payload or b'{"n": "blank"}')
+    if Path("away").exists():
+        raise ConnectionError("the shop is closed")
     while Path("frozen").exists():
         time.sleep(0.02)
     if what.get("poison") and not Path("healed").exists():
@@ -158,6 +160,21 @@ def test_a_retry_gives_a_blocked_message_its_attempts_back(opened: Open) -> None
     shop.run()
     assert shop.delivered() == [(1, 0), (2, 0)]
     assert shop.command.json("held", "list") == []
+
+
+def test_an_outage_buries_nothing_and_ends_by_itself(opened: Open) -> None:
+    """While the sink is away nothing is held or dead and no attempt is counted; health tells by the age; then it goes on."""
+    shop = opened()
+    (shop.folder / "away").touch()
+    ids = [shop.add(n) for n in range(3)]
+    with shop.command.running("run"):
+        until(lambda: "on its way" in shop.explained(ids[0]), "a relay owns the lane")
+        time.sleep(1)
+        assert shop.command.json("held", "list") == shop.command.json("dead", "list") == []
+        assert "waits since" in str(shop.command.json("health", "--max-age", "0.5", code=1)["reasons"])
+        (shop.folder / "away").unlink()
+        until(lambda: len(shop.delivered()) == 3, "delivered without anybody's help")
+    assert shop.delivered() == [(0, 0), (1, 0), (2, 0)]
 
 
 def test_a_running_relay_notices_an_operator(opened: Open) -> None:

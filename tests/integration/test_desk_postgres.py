@@ -9,9 +9,13 @@ from contextlib import closing
 import psycopg
 import pytest
 
-from pillarbox.errors import NotInstalled, Refused
+from devtools.servers.postgres import SharedPostgres
+from pillarbox.errors import NotInstalled, NotPermitted, Refused
 from pillarbox.storage.postgres.connection import Database
 from pillarbox.storage.postgres.desk import PostgresDesk
+from pillarbox.storage.postgres.desk_actions import PostgresActions
+from pillarbox.storage.postgres.migrate import grants
+from pillarbox.views import Pick
 from tests.integration.desk_stage import NOTE, Stage
 
 
@@ -127,3 +131,43 @@ def test_a_restored_dump_goes_on_with_what_its_cursors_had_not_read(stage: Stage
     ]
     new, _ = stage.add("k")
     assert new >= 10**10
+
+
+def test_the_oldest_transaction_is_named(stage: Stage) -> None:
+    """What holds retention back is shown with its age and its process; a transaction that only reads is not."""
+    with psycopg.connect(stage.url, application_name="report") as reader:
+        reader.execute("SELECT count(*) FROM pillarbox.message")
+        assert stage.desk.overview().oldest_transaction is None
+        with psycopg.connect(stage.url, application_name="import") as writer:
+            writer.execute("SELECT pg_current_xact_id()")
+            found = stage.desk.overview().oldest_transaction
+            assert found is not None
+            assert found[0] >= 0
+            assert f"pid {writer.info.backend_pid} " in found[1]
+            assert "import" in found[1]
+
+
+def test_a_viewer_may_look_and_not_act(stage: Stage, postgres: SharedPostgres) -> None:
+    """With the rights of `migrate grants --viewer` every question is answered; an action names the missing right."""
+    id, _ = stage.add()
+    stage.hold("retry", id)
+    viewer = f"viewer_{stage.conn.info.dbname}"
+    with psycopg.connect(postgres.url, autocommit=True) as admin:
+        admin.execute(f"CREATE ROLE {viewer} LOGIN PASSWORD 'canary'")
+    try:
+        for statement in grants(viewer=viewer):
+            stage.ask(statement)
+        url = stage.url.replace(stage.url.split("//")[1].split("@")[0], f"{viewer}:canary")
+        with closing(PostgresDesk(Database(url))) as desk, closing(PostgresActions(Database(url))) as actions:
+            assert desk.overview().routes[0].held == 1
+            found = desk.find([str(id)])
+            assert desk.standings(found)[0].lines
+            assert desk.of_key("k", None, 5)
+            assert desk.scheduled((), None, None, 5) == []
+            lines = desk.holds(Pick(("retry",)))
+            with pytest.raises(NotPermitted, match="migrate grants"):
+                actions.change("skip", lines, NOTE)
+    finally:
+        with psycopg.connect(postgres.url_of(stage.conn.info.dbname), autocommit=True) as admin:
+            admin.execute(f"DROP OWNED BY {viewer}")
+            admin.execute(f"DROP ROLE {viewer}")
