@@ -222,11 +222,12 @@ def test_upkeep_leaves_room_for_writers(path: Path, database: Database, processe
 
 def test_a_lock_that_never_ends_is_a_typed_error(path: Path, database: Database) -> None:
     """When somebody keeps the write lock a settle ends with cause and cure, and works again afterwards."""
-    leases, source, me = SqliteLeases(Database(path, patience=0.05)), SqliteSource(database), uuid4()
+    leases, source, me = SqliteLeases(database), SqliteSource(database), uuid4()
     with closing(plain(path)) as conn:
         conn.execute("BEGIN IMMEDIATE")
+        hurried = Database(path, patience=0.05)
         with pytest.raises(DatabaseUnavailable, match=r"write lock.*short"):
-            leases.join(me, ["all"], 5.0)
+            SqliteLeases(hurried).join(me, ["all"], 5.0)
         assert source.read("all", {0: 0}, 10)[0].rows == []
         conn.execute("ROLLBACK")
     leases.join(me, ["all"], 5.0)

@@ -127,9 +127,9 @@ class Database:
             # mode=rw: a mistyped path is an error, not a new empty file.
             uri = self.path.absolute().as_uri() + "?mode=rw"
             conn = sqlite3.connect(uri, uri=True, timeout=0, isolation_level=None, check_same_thread=False)
+            self._conn = conn
             # A settled cursor must not be lost with the machine's power: messages would be delivered again.
             self._patiently(lambda: conn.execute("PRAGMA synchronous = FULL"))
-            self._conn = conn
         return self._conn
 
     def _patiently(self, action: Callable[[], T]) -> T:
@@ -148,10 +148,16 @@ def storable(text: str | None) -> str | bytes | None:
     return text if text is None or text.isascii() else text.encode("utf-8", "surrogateescape")
 
 
+def execute(conn: sqlite3.Connection, sql: str, parameters: Sequence[object] = ()) -> sqlite3.Cursor:
+    """One statement. `?1` is a name to newer Pythons, which take names from a mapping only."""
+    named = {f"{number}": value for number, value in enumerate(parameters, 1)} if "?1" in sql else parameters
+    return conn.execute(sql, named)
+
+
 def fetch(conn: sqlite3.Connection, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
     """Every row; text that is no UTF-8 comes with surrogates."""
     try:
-        return conn.execute(sql, parameters).fetchall()
+        return execute(conn, sql, parameters).fetchall()
     except sqlite3.OperationalError as error:
         if "Could not decode" not in str(error):
             raise
@@ -159,6 +165,6 @@ def fetch(conn: sqlite3.Connection, sql: str, parameters: Sequence[object] = ())
     before = conn.text_factory
     conn.text_factory = lambda raw: raw.decode("utf-8", "surrogateescape")
     try:
-        return conn.execute(sql, parameters).fetchall()
+        return execute(conn, sql, parameters).fetchall()
     finally:
         conn.text_factory = before

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from pillarbox.errors import IdentityDiffers
 from pillarbox.ports import Held, LaneState, RelayState, RouteState, Survey, Taken
-from pillarbox.storage.sqlite.connection import Database
+from pillarbox.storage.sqlite.connection import Database, execute, fetch
 from pillarbox.storage.sqlite.migrate import installation
 from pillarbox.storage.sqlite.sql import SQL
 
@@ -31,7 +31,7 @@ class SqliteLeases:
 
     def renew(self, relay: UUID, serves: Sequence[str], lease: float) -> bool:
         with self._database.writing() as conn:
-            return conn.execute(SQL["renew"], (lease, _names(serves), str(relay))).rowcount == 1
+            return execute(conn, SQL["renew"], (lease, _names(serves), str(relay))).rowcount == 1
 
     def expel(self) -> int:
         if not self._database.all(SQL["any_expired"])[0][0]:
@@ -53,7 +53,7 @@ class SqliteLeases:
         if not self._database.all(SQL["any_free"], (route,))[0][0]:
             return []
         with self._database.writing() as conn:
-            return [Taken(*row) for row in conn.execute(SQL["take"], (str(relay), route, wanted)).fetchall()]
+            return [Taken(*row) for row in fetch(conn, SQL["take"], (str(relay), route, wanted))]
 
     def retake(self, relay: UUID, lanes: Sequence[tuple[str, int]]) -> list[Taken]:
         self._is_ours()

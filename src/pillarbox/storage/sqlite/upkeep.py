@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from pillarbox import crashpoints
 from pillarbox.clock import Clock, SystemClock
-from pillarbox.storage.sqlite.connection import Database
+from pillarbox.storage.sqlite.connection import Database, execute
 from pillarbox.storage.sqlite.sql import SQL
 
 BATCH = 500
@@ -61,7 +61,7 @@ class SqliteUpkeep:
                 passed = conn.execute(SQL["passed"]).fetchone()[0]
                 ids = [id for id in ids if id <= (passed or 0)]
                 if ids:
-                    conn.execute(SQL["keep"], (ids[0], ids[-1], cutoff))
+                    execute(conn, SQL["keep"], (ids[0], ids[-1], cutoff))
                     crashpoints.here("prune.kept")
                     conn.execute(SQL["prune"], (ids[0], ids[-1], cutoff))
             crashpoints.here("prune.dropped")
