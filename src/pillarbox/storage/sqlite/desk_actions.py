@@ -11,7 +11,7 @@ from uuid import UUID
 from pillarbox.errors import Refused
 from pillarbox.storage.asked import brief, told
 from pillarbox.storage.holds import HoldRow, Plan, change, replay
-from pillarbox.storage.sqlite.connection import Database
+from pillarbox.storage.sqlite.connection import Database, execute
 from pillarbox.storage.sqlite.desk import run
 from pillarbox.storage.sqlite.sql import SQL
 from pillarbox.views import Found, HoldLine, Note
@@ -62,7 +62,7 @@ class SqliteActions:
                 _skip_held(conn, one)
             for route, id in skip:
                 if id in known:
-                    conn.execute(SQL["act_skip_ahead"], (route, id, known[id].key))
+                    execute(conn, SQL["act_skip_ahead"], (route, id, known[id].key))
             _nudge(conn, {route for route, _id in skip})
             detail = {"messages": [brief(one) for one in found], "skipped": [list(pair) for pair in skip]}
             _audit(conn, "erase", note, detail)
@@ -121,10 +121,10 @@ def _apply(
 def _write(conn: sqlite3.Connection, plan: Plan) -> None:
     for row in plan.rewritten:
         what = (row.seq, json.dumps(row.ids), row.state, row.attempts, row.unknowns, row.error)
-        conn.execute(SQL["act_rewrite"], what)
+        execute(conn, SQL["act_rewrite"], what)
     for row in plan.added:
         place = (row.route, row.lane, json.dumps(row.ids), row.generation, row.key, row.state, row.ahead)
-        conn.execute(SQL["act_insert"], (*place, row.error, row.attempts, row.unknowns))
+        execute(conn, SQL["act_insert"], (*place, row.error, row.attempts, row.unknowns))
     _nudge(conn, plan.routes)
 
 
