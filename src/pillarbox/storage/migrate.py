@@ -50,6 +50,8 @@ def _driver(conn: Any) -> Any:
     if family.startswith("sqlalchemy.orm"):
         conn = conn.connection()
     if family.startswith("sqlalchemy."):
+        if not conn.in_transaction():
+            conn.begin()  # it does not see what its driver is told: without this its commit would mean nothing
         return conn.connection.driver_connection
     if family.startswith("django."):
         conn.ensure_connection()
