@@ -10,6 +10,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg import conninfo
 
 from pillarbox import Outbox
 from tests.acceptance.command import Command, configured, free_port, get, lines_of, until
@@ -44,7 +45,10 @@ def sqlite(tmp_path: Path) -> Iterator[tuple[Command, Add]]:
 def postgres_shop(tmp_path: Path, pg_url: str) -> Iterator[tuple[Command, Add]]:
     folder = tmp_path / "postgres"
     folder.mkdir()
-    pillarbox = configured(folder, "${SHOP_URL}", {"SHOP_URL": pg_url})
+    password = conninfo.conninfo_to_dict(pg_url)["password"]
+    (folder / "password").write_text(f"{password}\n")
+    wrong = pg_url.replace(f":{password}@", ":wrong@")  # [database] password overrides it
+    pillarbox = configured(folder, "${SHOP_URL}", {"SHOP_URL": wrong, "PILLARBOX_DATABASE__PASSWORD": "file:password"})
     pillarbox("migrate", "up")
     with psycopg.connect(pg_url) as conn:
         yield pillarbox, _adds(conn)
@@ -203,6 +207,13 @@ def test_a_file_that_differs_is_told(sqlite: tuple[Command, Add], tmp_path: Path
     add(1)
     assert "warned reason=route_differs" in pillarbox("run", "--once").stderr
     assert [line["topic"] for line in lines_of(tmp_path / "messages.jsonl")] == ["order"]
+    port = free_port()
+    with pillarbox.running("run", "--listen", f"127.0.0.1:{port}") as relay:
+        warned = 'pillarbox_warning{reason="route_differs"}'
+        until(lambda: f"{warned} 1.0" in get(port, "/metrics")[1], "the warning")
+        pillarbox("route", "apply", "--yes")
+        until(lambda: f"{warned} 0.0" in get(port, "/metrics")[1], "the warning's end")
+        assert relay.terminate()[0] == 0
 
 
 def test_another_environment_delivers_nothing(sqlite: tuple[Command, Add]) -> None:

@@ -200,6 +200,14 @@ def test_an_unrouted_message_is_seen_and_sent_by_hand(opened: Open) -> None:
         shop.command("dead", "replay", id, "--yes", code=5)
         shop.command("dead", "replay", id, "--to", "all", "--yes")
         until(lambda: (1, 1) in shop.delivered(), "delivered by hand")
+        shop.add(3, aggregate="basket")
+        until(lambda: shop.command.json("status", "--sample", "0")["unrouted"] == 1, "judged as unrouted")
+    route = '[routes.baskets]\nsink = "out"\nstart = "beginning"\nmatch = { aggregate = ["basket"], type = ["*"] }\n'
+    with (shop.folder / "pillarbox.toml").open("a") as file:
+        file.write(route)
+    assert shop.command.json("route", "apply", "--yes")["applied"] == ["baskets"]
+    shop.run()
+    assert (3, 0) in shop.delivered()
     assert shop.command.json("status", "--sample", "0")["unrouted"] == 0
 
 

@@ -109,7 +109,7 @@ def test_in_asyncio(shop: Shop) -> None:
                 await asyncio.sleep(0.01)
         shop.add(1)
         assert await AsyncRelay(shop.config).run_once() == 1
-        return relay.relay.delivered
+        return relay.delivered
 
     assert asyncio.run(asyncio.wait_for(serve(), 30)) == 2
 

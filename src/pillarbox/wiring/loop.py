@@ -30,12 +30,17 @@ class Told(Protocol):
     metrics: Metrics
 
 
+Look = Callable[[Engine], None]
+
+
 class Loop:
     """An engine at work until it is done or asked to stop."""
 
-    def __init__(self, engine: Engine, source: Source, stop: threading.Event, grace: float, *, tell: Told) -> None:
+    def __init__(
+        self, engine: Engine, source: Source, stop: threading.Event, grace: float, *, tell: Told, look: Look
+    ) -> None:
         self._engine, self._source, self._stop, self._grace = engine, source, stop, grace
-        self._tell = tell
+        self._tell, self._look = tell, look
         self._clock = tell.clock
         self._started = False
         self._count_at = float("-inf")
@@ -64,6 +69,7 @@ class Loop:
         if (now := self._clock.mono()) >= self._count_at:
             self._count_at = now + COUNT_EACH
             self._count()
+            self._look(self._engine)
         return sleep
 
     def _rest(self, seconds: float) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 from pillarbox.admin.audit import note
 from pillarbox.config import Config, RouteConfig
 from pillarbox.errors import Refused
 from pillarbox.events import Emit, RouteIdle, Warned
-from pillarbox.ports import Survey
+from pillarbox.ports import RouteState, Survey
 from pillarbox.wiring.storage import Routes
 
 MANY = 1_000_000
@@ -19,9 +19,10 @@ class Proposal:
 
     def __init__(self, config: Config, routes: Routes, emit: Emit) -> None:
         self._config, self._routes, self._emit = config, routes, emit
+        self._told: list[str] = []
 
     def __call__(self, survey: Survey) -> None:
-        stored = {route.name: route.definition for route in survey.routes}
+        stored = {route.name for route in survey.routes}
         proposed = self._config.routes
         if not stored:
             first = {name: (route.definition(), route.start or "beginning") for name, route in proposed.items()}
@@ -30,8 +31,8 @@ class Proposal:
             return
         for name, route in proposed.items():
             if name not in stored:
-                self._propose_new(name, route, sorted(stored.keys() - proposed.keys()))
-        self._tell_differences(stored)
+                self._propose_new(name, route, sorted(stored - proposed.keys()))
+        self.tell_differences(survey.routes)
 
     def _propose_new(self, name: str, route: RouteConfig, missing: list[str]) -> None:
         if route.start is None:
@@ -53,10 +54,16 @@ class Proposal:
             )
         return why
 
-    def _tell_differences(self, stored: dict[str, dict[str, Any]]) -> None:
+    def tell_differences(self, routes: Sequence[RouteState]) -> None:
+        """Stored routes are executed whatever the file says; while it says otherwise that is a warning."""
         proposed = self._config.routes
-        different = [name for name in proposed if name in stored and proposed[name].definition() != stored[name]]
-        if different:
-            names = ", ".join(different)
+        differ = sorted(r.name for r in routes if r.name in proposed and proposed[r.name].definition() != r.definition)
+        if differ == self._told:
+            return
+        self._told = differ
+        if differ:
+            names = ", ".join(differ)
             detail = f"stored routes differ from this file and are executed as stored: {names}; see `route apply`"
-            self._emit(Warned("route_differs", detail))
+        else:
+            detail = "the file says what is stored"
+        self._emit(Warned("route_differs", detail, active=bool(differ)))

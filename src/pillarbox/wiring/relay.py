@@ -44,6 +44,10 @@ def _over(trouble: PillarboxError, seconds: float) -> Event:
     return events.DatabaseBack(seconds)
 
 
+def _compares(proposal: Proposal) -> Callable[[Engine], None]:
+    return lambda engine: proposal.tell_differences(engine.routes)
+
+
 class Relay:
     """Carries messages on from a thread of this process. Installs no signal handler and opens no port.
 
@@ -144,7 +148,10 @@ class Relay:
         maintenance = Maintenance(self.storage.upkeep, self.config.log, self.emit)
         try:
             self._shake_hands(working, patient=is_done is None)
-            loop = Loop(self._engine(working), working.source, self._stop, self.config.relay.grace, tell=self)
+            proposal = Proposal(self.config, working.routes, self.emit)
+            engine = self._engine(working, proposal)
+            grace = self.config.relay.grace
+            loop = Loop(engine, working.source, self._stop, grace, tell=self, look=_compares(proposal))
             if is_done is None:
                 maintenance.start()
                 loop.run(lambda _engine: False)
@@ -178,7 +185,7 @@ class Relay:
                     self.emit(_over(waits_for, self.clock.mono() - since))
                 return
 
-    def _engine(self, working: Working) -> Engine:
+    def _engine(self, working: Working, proposal: Proposal) -> Engine:
         return Engine(
             working.source,
             working.leases,
@@ -187,7 +194,7 @@ class Relay:
             config=self.config.relay,
             clock=self.clock,
             emit=self.emit,
-            propose=Proposal(self.config, working.routes, self.emit),
+            propose=proposal,
         )
 
     def _maker(self, name: str) -> Callable[[], Sink]:
@@ -225,8 +232,19 @@ class AsyncRelay:
         await serve()
     """
 
-    def __init__(self, config: Config | str | os.PathLike[str] | None = None, **options: object) -> None:
-        self.relay = Relay(config, **options)  # type: ignore[arg-type]
+    def __init__(
+        self,
+        config: Config | str | os.PathLike[str] | None = None,
+        *,
+        subscribers: tuple[Callable[[Event], None], ...] = (),
+        clock: Clock | None = None,
+    ) -> None:
+        self.relay = Relay(config, subscribers=subscribers, clock=clock)
+
+    @property
+    def delivered(self) -> int:
+        """How many messages have been acknowledged since the start."""
+        return self.relay.delivered
 
     async def start(self) -> None:
         await asyncio.to_thread(self.relay.start)

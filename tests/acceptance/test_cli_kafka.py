@@ -1,0 +1,58 @@
+"""`pillarbox run` from PostgreSQL to a real Kafka broker."""
+
+import uuid
+from pathlib import Path
+
+import psycopg
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from pillarbox import Outbox
+from tests.acceptance.command import Command
+
+COUNT = 200
+
+
+def created(servers: str, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": servers})  # ends what is under way when nobody holds it
+    for future in admin.create_topics([NewTopic(topic, 3, 1)]).values():
+        future.result(30)
+
+
+def read_back(servers: str, topic: str) -> list[tuple[bytes, bytes, dict[str, bytes]]]:
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": topic, "auto.offset.reset": "earliest"})
+    consumer.assign([TopicPartition(topic, n, 0) for n in range(3)])
+    found = []
+    while len(found) < COUNT:
+        message = consumer.poll(10)
+        assert message is not None, f"{len(found)} of {COUNT} messages in the topic"
+        assert message.error() is None
+        found.append((message.key(), message.value(), dict(message.headers())))
+    assert consumer.poll(0.5) is None
+    consumer.close()
+    return found
+
+
+def test_from_postgres_to_kafka(tmp_path: Path, pg_url: str, kafka: str) -> None:
+    """What was added is in the topic once, each key in its order, with the record's headers."""
+    topic = f"orders-{uuid.uuid4().hex[:8]}"
+    created(kafka, topic)
+    (tmp_path / "pillarbox.toml").write_text(
+        f'[database]\nurl = "${{SHOP_URL}}"\n[relay]\nlisten = "off"\n'
+        f'[sinks.main]\nkind = "kafka"\nbootstrap_servers = "{kafka}"\n'
+        f'[sinks.main.settings]\nlinger.ms = 2\n[routes.all]\nsink = "main"\ntopic = "{topic}"\n'
+    )
+    pillarbox = Command(tmp_path, SHOP_URL=pg_url)
+    pillarbox("migrate", "up")
+    assert [each["path"] for each in pillarbox.json("config", "check")] == ["relay.listen"]
+    with psycopg.connect(pg_url) as conn:
+        outbox = Outbox()
+        for n in range(COUNT):
+            outbox.add(conn, aggregate="order", key=f"k{n % 7}", type="order.created", payload={"n": n})
+    assert pillarbox.json("run", "--until-idle") == {"delivered": COUNT}
+    found = read_back(kafka, topic)
+    for key in {key for key, _, _ in found}:
+        numbers = [int(value[5:-1]) for each, value, _ in found if each == key]
+        assert numbers == sorted(numbers)
+    assert {value for _, value, _ in found} == {b'{"n":%d}' % n for n in range(COUNT)}
+    assert all(headers["type"] == b"order.created" and "id" in headers for _, _, headers in found)
