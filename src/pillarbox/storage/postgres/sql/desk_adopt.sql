@@ -53,7 +53,7 @@ SELECT min(s.n) FROM {schema}.segment s WHERE s.state = 'ahead'
 
 -- name: adopt_setval
 -- Ids go on in that range; only ever upwards.
-SELECT setval('{schema}.message_id_seq', $1::bigint * 10000000000, false)
+SELECT setval('{schema}.message_id_seq', $1::bigint * 10000000000 + 1, false)
 WHERE (SELECT last_value FROM {schema}.message_id_seq) < $1::bigint * 10000000000;
 
 -- name: adopt_close
