@@ -169,7 +169,7 @@ def test_foreign_transaction_ids_in_closed_segments_do_not_come_back(
     add(harness.conn, "restored")
     harness.conn.execute(
         "UPDATE pillarbox.message SET xid = (pg_current_xact_id()::text::int8 + 20)::text::xid8;"
-        " SELECT setval('pillarbox.message_id_seq', 10000000000, false);"
+        " SELECT setval('pillarbox.message_id_seq', 10000000001, false);"
         " UPDATE pillarbox.segment SET state = 'closed', closed_by = '3' WHERE n = 0"
     )
     reader = Reader(harness, random.Random(seed))

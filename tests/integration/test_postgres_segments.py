@@ -275,7 +275,7 @@ def test_a_route_from_the_beginning_begins_behind_what_is_going(
         PostgresUpkeep(harness.database()).prune(DAY)
     harness.store_route("second", {})
     second = Relay(harness, "second")
-    assert {position.last for position in second.at.values()} == {WIDTH - 1}
+    assert {position.last for position in second.at.values()} == {WIDTH}
     assert [row[0] for row in second.work()] == [kept]
 
 

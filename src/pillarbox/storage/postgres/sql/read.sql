@@ -11,7 +11,7 @@ g AS MATERIALIZED (
   FROM s, (SELECT n, seen::pg_snapshot AS seen, at, hi, lasts, due
            FROM unnest($2::text[], $3::int8[], $4::int8[], $5::text[], $6::text[])
                 WITH ORDINALITY AS t(seen, at, hi, lasts, due, n)) t
-  CROSS JOIN LATERAL (SELECT (max(c.n) + 1) * 10000000000 - 1 AS id FROM {schema}.segment c
+  CROSS JOIN LATERAL (SELECT (max(c.n) + 1) * 10000000000 AS id FROM {schema}.segment c
                       WHERE c.closed_by < pg_snapshot_xmin(t.seen)) lo
 ),
 ended AS MATERIALIZED (
@@ -61,8 +61,9 @@ FROM unnest($1::int8[]) WITH ORDINALITY AS q(id, n) CROSS JOIN LATERAL (
               ELSE json_strip_nulls(json_build_object('topic', m.topic, 'version', m.version, 'sequence', m.sequence,
                 'content_type', m.content_type, 'encoding', m.encoding, 'headers', m.headers))::text END AS more
   FROM (
+    -- The primary key begins with the lane. A join would be free to look for the id alone, through the whole index.
     SELECT l.* FROM generate_series(0, (SELECT lanes - 1 FROM {schema}.installation)) AS n
-      JOIN {schema}.message l ON l.lane = n::int2 AND l.id = q.id -- the primary key begins with the lane
+      CROSS JOIN LATERAL (SELECT * FROM {schema}.message WHERE lane = n::int2 AND id = q.id LIMIT 1) l
     UNION ALL SELECT k.* FROM {schema}.kept k WHERE k.id = q.id
   ) m
 ) m

@@ -17,7 +17,7 @@ INSERT INTO {schema}.route (name, definition, start) VALUES ($1, $2::json, $3) O
 INSERT INTO {schema}.lane (route, lane, cursor, term)
 SELECT $1, n, json_build_object('last', b.last, 'seen', pg_current_snapshot()::text, 'due', NULL, 'at', 0), b.term
 FROM (SELECT CASE WHEN $2 = 'now' THEN (SELECT last_value FROM {schema}.message_id_seq)
-                  ELSE coalesce((SELECT (max(s.n) + 1) * 10000000000 - 1 FROM {schema}.segment s
+                  ELSE coalesce((SELECT (max(s.n) + 1) * 10000000000 FROM {schema}.segment s
                                  WHERE s.state = 'dropping'), 0) END AS last,
              coalesce((SELECT max((a.detail ->> 'term')::int8) FROM {schema}.audit a
                        WHERE a.action = 'route remove' AND a.detail ->> 'route' = $1), -1) + 1 AS term) b,

@@ -49,8 +49,8 @@ WHERE cur.is_called
                   AND l.virtualtransaction = ANY (a.lockers));
 
 -- name: roll_ids
--- The next id is the first of the next range; only ever upwards.
-SELECT setval('{schema}.message_id_seq'::regclass, ($1::int8 + 1) * 10000000000, false)
+-- The next id lies in the next range; only ever upwards. No id is a multiple of the width, so that `id > lo` prunes.
+SELECT setval('{schema}.message_id_seq'::regclass, ($1::int8 + 1) * 10000000000 + 1, false)
 WHERE (SELECT last_value FROM {schema}.message_id_seq) < ($1::int8 + 1) * 10000000000;
 
 -- name: roll_close
