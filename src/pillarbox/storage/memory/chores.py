@@ -7,7 +7,7 @@ from typing import Any
 
 from pillarbox.ports import Held, RouteState, RowTuple
 from pillarbox.routing import compile_match
-from pillarbox.storage.memory.log import OVER, LogLane, MemoryLog
+from pillarbox.storage.memory.log import OVER, UNROUTED, LogLane, MemoryLog
 
 
 class MemoryChores:
@@ -41,7 +41,7 @@ class MemoryChores:
         unwanted = [row for row in rows if not any(test(row) for test in tests)]
         for row in unwanted:
             error = "unrouted: no stored route matches"
-            self._log.put(0, "unrouted", Held(row[1], 0, 0, row[2], [row[0]], 0, "dead", error=error))
+            self._log.put(0, UNROUTED, Held(row[1], 0, 0, row[2], [row[0]], 0, "dead", error=error))
         return len(unwanted)
 
 

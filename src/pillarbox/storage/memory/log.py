@@ -14,9 +14,11 @@ from uuid import UUID
 from pillarbox.clock import Clock, SystemClock
 from pillarbox.errors import Refused
 from pillarbox.ports import Held, RouteState, RowTuple
+from pillarbox.routing import compile_match
 
 LIVE = ("retry", "waiting", "blocked")
 OVER = ("skipped", "resolved")
+UNROUTED = "unrouted"  # the route name of messages that no route wants
 
 
 @dataclass(slots=True)
@@ -124,6 +126,16 @@ class MemoryLog:
             cursors = [lane.base if start == "beginning" else lane.end for lane in self.lanes]
             state = RouteState(name, definition, "running", 0)
             self.routes[name] = Route(state, cursors, [None] * lanes, [0] * lanes)
+            if start == "beginning":
+                self._resolve_unrouted(definition)
+
+    def _resolve_unrouted(self, definition: dict[str, Any]) -> None:
+        """What retention has taken from the log stays dead: this route will not read it."""
+        match = compile_match(definition)
+        wanted = {row[0] for lane in self.lanes for row in lane.rows if match is None or match(row)}
+        for seq, hold in list(self.holds.items()):
+            if (hold.route, hold.held.state) == (UNROUTED, "dead") and hold.held.ids[0] in wanted:
+                self.put(seq, UNROUTED, hold.held._replace(state="resolved"))
 
     def change_route(self, name: str, **fields: Any) -> None:
         """`definition`, `state` or `nudge`, as an operator changes them."""

@@ -103,6 +103,22 @@ class ChoresContract:
         process = owner_of_orders(harness)
         assert judge(process.store) == 1
 
+    def test_a_new_route_takes_over_what_it_wants(self, harness: StorageHarness) -> None:
+        """A route from the beginning resolves the unrouted messages it matches and reads them; the others stay dead."""
+        process = owner_of_orders(harness)
+        commit(harness, "wanted", aggregate="ghost")
+        commit(harness, "not", aggregate="other")
+        assert judge(process.store) == 2
+        ghosts = {"match": {"aggregate": ["ghost"]}}
+        harness.store_route("late", ghosts, "now")
+        assert {row.state for row in harness.holds(UNROUTED)} == {"dead"}
+        harness.store_route("ghosts", ghosts)
+        states = {row.ids[0]: row.state for row in harness.holds(UNROUTED)}
+        reader = Process(harness, "ghosts")
+        reader.take()
+        ids = {row[6]: row[0] for row in reader.drain()}
+        assert states == {ids[b"wanted"]: "resolved", ids[b"not"]: "dead"}
+
     def test_a_message_is_judged_after_its_commit(self, harness: StorageHarness) -> None:
         """One that commits late is judged all the same."""
         need_many_writers(harness)
