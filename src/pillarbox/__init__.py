@@ -29,6 +29,7 @@ from pillarbox.errors import (
 )
 from pillarbox.message import NO_KEY, Message
 from pillarbox.outbox import AsyncOutbox, Events, Outbox
+from pillarbox.prepare import content_key
 from pillarbox.storage.migrate import migrate
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ __all__ = [
     "SinkUnavailable",
     "TransactionFailed",
     "UnsupportedConnection",
+    "content_key",
     "migrate",
 ]
 

@@ -4,8 +4,10 @@ import logging
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 import asyncpg
@@ -31,6 +33,7 @@ from pillarbox import (
     TransactionFailed,
     UnsupportedConnection,
 )
+from pillarbox.storage.postgres.migrate import grants
 from tests.integration.callers import ORDER, POSTGRES, SQLITE, Caller, Loop, file_of, with_driver
 from tests.integration.logs import ask, installed_postgres, installed_sqlite, logged
 
@@ -73,13 +76,42 @@ def test_missing_rights_name_the_command(kind: str, postgres_log: str, postgres:
     name = postgres_log.rpartition("/")[2]
     with psycopg.connect(postgres.url_of(name), autocommit=True) as admin:
         admin.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'x'")
-    url = postgres_log.replace(postgres_log.split("//")[1].split("@", maxsplit=1)[0], f"{role}:x")
+    url = postgres_log.replace(urlsplit(postgres_log).netloc.partition("@")[0], f"{role}:x")
     try:
         with KINDS[kind](url) as caller, pytest.raises(NotPermitted, match=r"pillarbox.*`pillarbox migrate grants`"):
             caller.add()
     finally:
         with psycopg.connect(postgres.url_of(name), autocommit=True) as admin:
             admin.execute(f"DROP ROLE {role}")
+
+
+def test_a_writers_rights_are_enough(postgres_log: str, postgres: SharedPostgres) -> None:
+    """Every form of add, from Python and from SQL, works with what `migrate grants --writer` gives and nothing more."""
+    role = f"r{uuid4().hex[:12]}"
+    key, mine = str(uuid4()), uuid4()
+    admin_url = postgres.url_of(postgres_log.rpartition("/")[2])
+    with psycopg.connect(admin_url, autocommit=True) as admin:
+        admin.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'x'")
+        for statement in grants(writer=role):
+            admin.execute(statement)
+    try:
+        with psycopg.connect(
+            postgres_log.replace(urlsplit(postgres_log).netloc.partition("@")[0], f"{role}:x")
+        ) as conn:
+            outbox = Outbox()
+            first = outbox.add(conn, **ORDER, unique_key=key, id=mine, headers={"a": "b"})
+            assert outbox.add(conn, **ORDER, unique_key=key) == first == mine
+            outbox.add_many(conn, [ORDER, {**ORDER, "version": 2}])
+            outbox.add(conn, **ORDER, deliver_at=datetime.now(UTC) + timedelta(days=1))
+            conn.execute("SELECT pillarbox.add(aggregate => 'a', type => 't', payload => '1', unique_key => 'w')")
+            conn.execute("SELECT pillarbox.add(aggregate => 'a', type => 't', payload => '1', id => gen_random_uuid(),"
+                         " deliver_at => now() + interval '1 day')")  # fmt: skip
+            conn.execute("""SELECT pillarbox.add_many('[{"aggregate": "a", "type": "t", "payload": 1}]')""")
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                conn.execute("SELECT payload FROM pillarbox.message")
+    finally:
+        with psycopg.connect(admin_url, autocommit=True) as admin:
+            admin.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
 
 
 @pytest.mark.parametrize("kind", POSTGRES)

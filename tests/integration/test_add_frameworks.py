@@ -125,7 +125,7 @@ def test_the_page_on_adding_runs(postgres_log: str, tmp_path: Path) -> None:
     with psycopg.connect(postgres_log) as conn:
         found = conn.execute("SELECT type FROM pillarbox.message WHERE key IN ('17', '18', 'sku-1') ORDER BY id")
         assert [row[0] for row in found] == [
-            "order.created", "order.paid", "stock.reserved", "order.paid", "order.created"
+            "order.created", "order.paid", "stock.reserved", "order.created", "order.paid", "order.created"
         ]  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from opentelemetry.sdk.trace import TracerProvider
 from pydantic import BaseModel
 
-from pillarbox import InvalidPayload
+from pillarbox import InvalidPayload, content_key
 from pillarbox.prepare import prepare
 from pillarbox.prepare.payload import encode
 
@@ -172,3 +172,18 @@ def test_the_current_span_travels_along() -> None:
     expected = f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
     assert headers == {"x": "y", "traceparent": expected}
     assert prepare(aggregate="a", type="t", payload=1).headers is None
+
+
+def test_a_content_key_is_the_same_for_the_same_content() -> None:
+    """Whatever the order of its keys; and another for anything else, however the parts run together."""
+    key = content_key(aggregate="a", type="t", key=1, payload={"x": 1, "y": [2]})
+    assert key == content_key(aggregate="a", type="t", key="1", payload={"y": [2], "x": 1})
+    others = [
+        content_key(aggregate="at", type="t", key=1, payload={"x": 1, "y": [2]}),
+        content_key(aggregate="a", type="t", payload={"x": 1, "y": [2]}),
+        content_key(aggregate="a", type="t", key="", payload={"x": 1, "y": [2]}),
+        content_key(aggregate="a", type="t", key=1, payload=b'{"x": 1, "y": [2]}'),
+        content_key(aggregate="a", type="t", key=1, payload={1: 1, "y": [2]}),
+    ]
+    assert len({key, *others}) == 6
+    assert prepare(aggregate="a", type="t", payload=1, unique_key=key).unique_key == key

@@ -102,6 +102,14 @@ def _rfc3339(moment: datetime) -> str:
     return moment.isoformat()
 
 
+def canonical(payload: object) -> bytes:
+    """The same bytes for the same content: bytes and text as they are, everything else as JSON with sorted keys."""
+    if isinstance(payload, (str, bytes, bytearray, memoryview)):
+        return encode(payload, BINARY)[0]
+    # Through the encoder once: keys of one dictionary may be of kinds that have no order among themselves.
+    return json.dumps(json.loads(_json(payload)), sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode()
+
+
 def _refuse_constant(name: str) -> object:
     raise ValueError(name)
 
