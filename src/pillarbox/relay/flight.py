@@ -61,6 +61,7 @@ class Flight:
         for item in items:
             if isinstance(item, Entry):
                 item.sent = True
+                item.goes_out()
                 self.entries[item.handle] = item
         crashpoints.here("send.before")
         self.sink.send(records)

@@ -33,7 +33,7 @@ class Entry:
     """One message that has an answer other than accepted, or whose turn comes behind one that had."""
 
     __slots__ = ("before", "error", "failed", "generation", "id", "key", "lane", "misses", "next_at", "row",
-                 "run", "sent", "tries", "unknowns", "verdict")  # fmt: skip
+                 "run", "sent", "since", "tries", "unknowns", "verdict")  # fmt: skip
 
     def __init__(self, lane: int, id_: int, key: OrderKey, row: RowTuple | None, run: Run | None = None) -> None:
         self.lane = lane
@@ -47,6 +47,7 @@ class Entry:
         self.unknowns = 0
         self.failed = ""  # "" | ? failed, not by itself refused | + the sink was well since | ! and it failed again
         self.before: frozenset[Handle] = frozenset()  # on the wire when it failed: their acceptance proves nothing
+        self.since = False  # it was sent (or its destination asked for) when it was `+` already
         self.next_at = 0.0
         self.error = ""
         self.verdict = ""  # bury | block: to be written, or written and waiting for a person
@@ -72,20 +73,26 @@ class Entry:
         return not self.sent and not self.verdict and self.next_at <= now
 
     def fail_once_more(self) -> None:
-        """R10: a failing answer that is no refusal. `!` only if the sink was well since, and it was sent again."""
-        self.failed = "!" if self.failed == "+" else self.failed or "?"
+        """R10: a failing answer that is no refusal. `!` only if the sink was well, and it was sent again since: an
+        acceptance heard together with this answer proves nothing."""
+        self.failed = "!" if self.failed == "+" and self.since else self.failed or "?"
+
+    def goes_out(self) -> None:
+        """It is sent, or would be if its destination were there."""
+        self.since = self.failed == "+"
 
 
 class Stopped:
     """The queue of one key."""
 
-    __slots__ = ("behind", "key", "live", "runs")
+    __slots__ = ("behind", "is_stale", "key", "live", "runs")
 
     def __init__(self, key: OrderKey) -> None:
         self.key = key
         self.live: deque[Entry] = deque()
         self.runs: deque[Run] = deque()
         self.behind: deque[int] = deque()
+        self.is_stale = False  # an operator was here while one of it was on the wire: nothing goes before a look
 
     @property
     def head(self) -> Entry | None:

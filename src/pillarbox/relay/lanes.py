@@ -189,7 +189,7 @@ class Window:
     def sendable(self, now: float, *, pipelined: bool) -> Iterable[Entry]:
         """Entries whose turn and time have come, a key's in order; behind one that has failed nothing of its key."""
         for stopped in self.stopped.values():
-            for entry in stopped.live:
+            for entry in stopped.live if not stopped.is_stale else ():
                 if entry.may_send(now):
                     yield entry
                 elif not entry.sent:

@@ -326,13 +326,15 @@ class _Sifting:
 
     def _judge(self, item: Item, key: OrderKey, failed: Failed) -> None:
         self.waiting.add(key)
+        if isinstance(item, Entry):
+            item.goes_out()
         self.judged.append((item, failed))
 
     def finish(self) -> tuple[list[Item], list[Record]]:
         """Put back what must wait, stop the keys of what failed."""
         p = self.p
         p.put_back([*self.back, *p.take_behind(self.back)])
-        if not self.items and self.back and not self.judged:
+        if self.back and not (self.items or self.judged or p.flight.wire):
             p.sink_is_away(self.now, next(iter(self.away.values()), "nothing can be sent"))
         for item, failed in self.judged:
             p.judge.free_key(item)  # what was parked behind it is swept behind it
