@@ -22,10 +22,12 @@ def look(window: Window, rows: Sequence[Held], now: float) -> set[int]:
     _drop(window, given_up)
     live = [row for row in rows if row.state in LIVE_STATES and row.seq not in settling]
     by_key: defaultdict[OrderKey, list[Held]] = defaultdict(list)
+    queued = {run.held.seq: key for key, stopped in window.stopped.items() for run in stopped.runs}
     for row in live:
         if row.generation == 0:
-            by_key[row.key if window.ordered and row.key is not None else row.ids[0]].append(row)
-    for key in {*by_key, *window.stopped}:
+            key: OrderKey = row.key if window.ordered and row.key is not None else row.ids[0]
+            by_key[queued.get(row.seq, key)].append(row)
+    for key in dict.fromkeys((*by_key, *window.stopped)):
         _look_at_key(window, key, by_key[key])
     _look_at_replays(window, [row for row in live if row.generation], now)
     return given_up
@@ -45,12 +47,14 @@ def _look_at_key(window: Window, key: OrderKey, rows: list[Held]) -> None:
     stopped = window.stopped.setdefault(key, Stopped(key))
     known = [(run.held.seq, run.held.edition) for run in stopped.runs]
     if known == [(row.seq, row.edition) for row in rows]:
+        stopped.is_stale = False
         if stopped.is_empty:
             del window.stopped[key]
         return
     if any(entry.sent for entry in stopped.live):
-        window.nudged = True
+        window.nudged = stopped.is_stale = True
         return
+    stopped.is_stale = False
     in_log = [entry.id for entry in stopped.live if entry.run is None and not entry.has_failed]
     failed = [entry for entry in stopped.live if entry.run is None and entry.has_failed]
     stopped.live.clear()

@@ -234,8 +234,9 @@ def apply(p: Plan, settled: Settled) -> int:
     w.nudged = w.nudged or settled.stale
     for birth, seq in zip(p.births, settled.seqs, strict=True):
         _born(w, birth, seq)
+    runs = _runs_by_seq(w) if p.changed else {}
     for held in p.changed:
-        _rewritten(w, held)
+        _rewritten(w, held, runs.get(held.seq))
     for entry in p.buried:
         _now_dead(w, entry)
     w.saved = p.position()
@@ -268,16 +269,18 @@ def _born(w: Window, birth: Birth, seq: int) -> None:
             stopped.behind.popleft()
 
 
-def _rewritten(w: Window, held: Held) -> None:
+def _runs_by_seq(w: Window) -> dict[int, Run]:
+    """By the row's identity: under `order = "none"` a row of several ids is queued under an id it may have no more."""
+    replays = [e.run for e in w.replays.values() if e.run is not None]
+    return {run.held.seq: run for run in (*(r for s in w.stopped.values() for r in s.runs), *replays)}
+
+
+def _rewritten(w: Window, held: Held, run: Run | None) -> None:
     new = held._replace(edition=held.edition + 1)
     for id_ in [i for i, h in w.ahead.items() if h.seq == held.seq]:
         w.ahead[id_] = new
-    stopped = w.stopped.get(held.key if w.ordered and held.key is not None else held.ids[0])
-    runs = list(stopped.runs) if stopped else []
-    runs += [e.run for e in w.replays.values() if e.run is not None]
-    for run in runs:
-        if run.held.seq == held.seq:
-            run.held, run.dirty = new, False
+    if run is not None:
+        run.held, run.dirty = new, False
 
 
 def _now_dead(w: Window, entry: Entry) -> None:
