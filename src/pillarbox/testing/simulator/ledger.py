@@ -209,8 +209,10 @@ class Ledger:
         if (id_, 0) in book.got:
             return
         failing = book.failing.setdefault(id_, Failing())
-        failing.state = "!" if failing.state == "!" or (failing.state == "+" and since) else failing.state or "?"
-        failing.at = self.next()
+        if not failing.state:
+            failing.state, failing.at = "?", self.next()
+        elif failing.state == "+" and since:
+            failing.state = "!"
         failing.outages.add(outage)
 
     def hears_accepted(self, copy: Copy) -> None:

@@ -234,5 +234,6 @@ class _Maker:
         engine = self.node.engine
         assert engine is not None
         name = f"s{self.number}"
-        missing = [r.name for r in engine.routes if r.definition["sink"] == name and r.name not in engine.services]
+        missing = [r.name for r in engine.routes if r.definition["sink"] == name
+                   and r.state == "running" and r.name not in engine.services]  # fmt: skip
         return self.node.sink_of(self.number, missing[0])
