@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Self
 
 from confluent_kafka import KafkaException, Producer
@@ -133,6 +133,22 @@ class Redactor:
         return text
 
 
+class Tokens:
+    """Asks for the first token before a client is made: confluent-kafka's clients would block for ten seconds on a
+    function that fails."""
+
+    def __init__(self, function: Callable[[str], Any], config: str) -> None:
+        self._function = function
+        try:
+            self._first = function(config)
+        except Exception as error:  # its text may hold the very secret
+            raise ConfigError(f"oauth_cb raised {type(error).__name__}.", "Call it by hand to see why.") from None
+
+    def __call__(self, config: str) -> Any:
+        first, self._first = self._first, None
+        return self._function(config) if first is None else first
+
+
 class Conf:
     """The settings of one sink. Reading them reads every secret again, since passwords rotate."""
 
@@ -141,6 +157,13 @@ class Conf:
 
     def read(self) -> dict[str, Any]:
         return {name: _read(name, value) for name, value in self._given.items()}
+
+    def for_client(self) -> dict[str, Any]:
+        """The same, for one client that will log in."""
+        conf = self.read()
+        if "oauth_cb" in conf:
+            conf["oauth_cb"] = Tokens(conf["oauth_cb"], str(conf.get("sasl.oauthbearer.config", "")))
+        return conf
 
     def get(self, name: str) -> Any:
         return self._given.get(name)

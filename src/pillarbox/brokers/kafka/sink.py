@@ -44,6 +44,7 @@ class KafkaSink:
         self._redact = Redactor({})
         self._trouble: tuple[float, int, str] | None = None
         self._known = Known(PARTITIONERS[str(self._conf.get("partitioner"))], self._conf.max_bytes)
+        self._ids: dict[str, str] = {}
         self._topics: Topics | None = None
         self._logged_in = 0.0
         self._session: Session | None = None
@@ -67,7 +68,10 @@ class KafkaSink:
         self._session = session
 
     def away(self, topics: Sequence[str]) -> dict[str, str]:
-        known = self._destinations()
+        try:
+            known = self._destinations()
+        except (KafkaException, ConfigError) as error:
+            return dict.fromkeys(topics, self._redact(str(error)))
         away = known.away(topics)
         if away:
             self._log_in_again(known)
@@ -121,7 +125,7 @@ class KafkaSink:
     # ------------------------------------------------------------------ clients
 
     def _read(self) -> dict[str, Any]:
-        conf = self._conf.read()
+        conf = self._conf.for_client()
         self._redact = Redactor(conf)
         return conf | {"error_cb": self._complaint, "logger": log}
 
@@ -147,6 +151,9 @@ class KafkaSink:
             topic = known.fine[name]
             if not session.learn(name, topic.partitions):
                 away[name] = f"topic {name}: its metadata is awaited"
+            if self._ids.setdefault(name, topic.id) != topic.id:  # made anew: its brokers know no producer any more
+                self._ids[name] = topic.id
+                session.renew_when_empty()
             limit = topic.max_bytes
             if limit is not None and self._known.limits.get(name) != limit and not self._conf.get("compression.type"):
                 self._known.limits[name] = limit
