@@ -35,7 +35,8 @@ class PostgresSource:
         return [*cursor.pages(positions, rows, cursor.Look(now, drawn, limit, self._late))]
 
     def fetch(self, ids: Sequence[int]) -> list[RowTuple]:
-        return self._db.read("fetch", array(ids)) if ids else []
+        found = {row[0]: row for row in self._db.read("fetch", array(ids))} if ids else {}
+        return [found[id] for id in ids if id in found]
 
     def settle(self, route: str, changes: Sequence[Changes]) -> dict[int, Settled]:
         if not changes:

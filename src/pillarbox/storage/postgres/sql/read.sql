@@ -52,22 +52,18 @@ SELECT m.id, m.lane, m.key, uuid_send(m.message_id), m.aggregate, m.type, m.payl
 FROM (SELECT * FROM late UNION ALL SELECT * FROM fresh) m;
 
 -- name: fetch
--- These messages again, from the log or from what was kept of it, in the order asked for.
-SELECT DISTINCT ON (q.n) m.id, m.lane, m.key, uuid_send(m.message_id), m.aggregate, m.type, m.payload, m.more
-FROM unnest($1::int8[]) WITH ORDINALITY AS q(id, n) CROSS JOIN LATERAL (
-  SELECT m.id, m.lane, m.key, m.message_id, m.aggregate, m.type, m.payload,
-         CASE WHEN m.topic IS NULL AND m.version IS NULL AND m.sequence IS NULL AND m.content_type IS NULL
-                   AND m.encoding IS NULL AND m.headers IS NULL THEN NULL
-              ELSE json_strip_nulls(json_build_object('topic', m.topic, 'version', m.version, 'sequence', m.sequence,
-                'content_type', m.content_type, 'encoding', m.encoding, 'headers', m.headers))::text END AS more
-  FROM (
-    -- The primary key begins with the lane. A join would be free to look for the id alone, through the whole index.
-    SELECT l.* FROM generate_series(0, (SELECT lanes - 1 FROM {schema}.installation)) AS n
-      CROSS JOIN LATERAL (SELECT * FROM {schema}.message WHERE lane = n::int2 AND id = q.id LIMIT 1) l
-    UNION ALL SELECT k.* FROM {schema}.kept k WHERE k.id = q.id
-  ) m
-) m
-ORDER BY q.n;
+-- These messages again, from the log or from what was kept of it (from one, while a range is going).
+SELECT m.id, m.lane, m.key, uuid_send(m.message_id), m.aggregate, m.type, m.payload,
+       CASE WHEN m.topic IS NULL AND m.version IS NULL AND m.sequence IS NULL AND m.content_type IS NULL
+                 AND m.encoding IS NULL AND m.headers IS NULL THEN NULL
+            ELSE json_strip_nulls(json_build_object('topic', m.topic, 'version', m.version, 'sequence', m.sequence,
+              'content_type', m.content_type, 'encoding', m.encoding, 'headers', m.headers))::text END
+FROM unnest($1::int8[]) AS q(id) CROSS JOIN LATERAL (
+  -- The primary key begins with the lane. A join would be free to look for the id alone, through the whole index.
+  SELECT l.* FROM generate_series(0, (SELECT lanes - 1 FROM {schema}.installation)) AS n
+    CROSS JOIN LATERAL (SELECT * FROM {schema}.message WHERE lane = n::int2 AND id = q.id LIMIT 1) l
+  UNION ALL SELECT k.* FROM {schema}.kept k WHERE k.id = q.id
+  LIMIT 1) m;
 
 -- name: flush
 -- A commit of our own is flushed, and with it every commit before it.
