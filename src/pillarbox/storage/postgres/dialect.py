@@ -31,10 +31,10 @@ class PostgresDialect:
         self._add = self._sql["add"]
 
     def add(self, messages: Sequence[Prepared]) -> Flow[list[UUID]]:
-        if any(message[10:13] != PLAIN for message in messages):
-            return (yield from self._add_claiming(messages))
-        if len(messages) == 1:
+        if len(messages) == 1 and messages[0][10:13] == PLAIN:
             yield self._add_one(messages[0])
+        elif any(message[10:13] != PLAIN for message in messages):
+            return (yield from self._add_claiming(messages))
         else:
             for start, end in _portions(messages):
                 yield Statement(self._sql["add_many"], _columns(messages[start:end]))
