@@ -67,8 +67,10 @@ def lose(world: World, act: Act) -> None:
 
 def expel(world: World, act: Act) -> None:
     """The database's clock made a jump: the relay's row is gone before its time."""
-    engine = world.nodes[act.who].engine
+    node = world.nodes[act.who]
+    engine = node.engine
     if engine is not None:
+        node.jumped_until = node.alive_until
         world.log.processes.pop(engine.tenure.id, None)
 
 

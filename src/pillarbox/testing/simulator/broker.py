@@ -238,6 +238,7 @@ class SimSink:
             raise Broken(f"IDENTITY: {known.label} was sent as {key!r} {payload!r} to {topic!r}")
         copy = Copy(self.route, what, known)
         copy.session, copy.fence = session, self.fences.get(known.lane, 0)
+        copy.owned = self.node.owns(copy) or self.world.clock.time > self.node.jumped_until
         self.node.check_not_given_up(copy)
         return copy
 

@@ -45,8 +45,8 @@ class Applied(NamedTuple):
 class Copy:
     """One handing-over of a message to a sink."""
 
-    __slots__ = ("arrive_at", "fence", "heard", "known", "outage", "outcome", "ready_at", "route", "sent", "session",
-                 "since", "what")  # fmt: skip
+    __slots__ = ("arrive_at", "fence", "heard", "known", "outage", "outcome", "owned", "ready_at", "route", "sent",
+                 "session", "since", "what")  # fmt: skip
 
     def __init__(self, route: str, what: Copied, known: Known) -> None:
         self.route = route
@@ -60,6 +60,7 @@ class Copy:
         self.outage = 0  # number of the sink's outage it was sent in
         self.since = False  # R10: sent again since the acceptance that counts
         self.fence = 0
+        self.owned = True  # False: by a relay that cannot know yet that the database's clock has jumped over its lease
 
     def __str__(self) -> str:
         generation = "'" * self.what[1]
@@ -140,7 +141,7 @@ class Ledger:
         if what[0] not in book.wanted:
             raise Broken(f"GHOST: {copy} was sent on a route that does not want it")
         before = book.open.get(what)
-        if before is not None:
+        if before is not None and before.owned and copy.owned:
             raise Broken(f"DUPLICATE: {copy} was sent again, and nothing excuses it (before: {before.outcome or '?'})")
         if what[1] == 0:
             self._in_turn(book, copy, delivery)

@@ -39,6 +39,7 @@ class Node:
         self.pause_at: tuple[str, float] | None = None  # before which statement, for how long
         self.lose: dict[str, str] = {}  # statement -> before | after | late
         self.alive_until = float("-inf")
+        self.jumped_until = float("-inf")  # until then it may be expelled and not know it
         self.surveys: deque[float] = deque(maxlen=FEWEST_LOOKS)
         self.stop_by: float | None = None
         self.again = False  # to be started when its end has come
@@ -208,7 +209,7 @@ class Node:
         """R9, R11: what is given up is not sent again by who must know it."""
         book = self.world.ledger.books[copy.route]
         state = book.states.get(copy.what)
-        if state not in ("dead", "blocked", "skipped", "resolved") or not self._owns(copy):
+        if state not in ("dead", "blocked", "skipped", "resolved") or not self.owns(copy):
             return
         by_person = book.by_person.get(copy.what)
         if by_person is None:
@@ -216,7 +217,7 @@ class Node:
         if len(self.surveys) == FEWEST_LOOKS and self.surveys[0] > by_person:
             raise Broken(f"GIVEN UP: {copy} was sent long after a person made it {state}")
 
-    def _owns(self, copy: Copy) -> bool:
+    def owns(self, copy: Copy) -> bool:
         engine, stored = self.engine, self.world.log.routes.get(copy.route)
         service = engine.services.get(copy.route) if engine is not None else None
         window = service.windows.get(copy.known.lane) if service is not None else None
