@@ -9,6 +9,7 @@ from contextlib import closing
 import psycopg
 import pytest
 
+from devtools.servers.pgbouncer import PgBouncer
 from devtools.servers.postgres import SharedPostgres
 from pillarbox.errors import NotInstalled, NotPermitted, Refused
 from pillarbox.storage.postgres.connection import Database
@@ -171,3 +172,15 @@ def test_a_viewer_may_look_and_not_act(stage: Stage, postgres: SharedPostgres) -
         with psycopg.connect(postgres.url_of(stage.conn.info.dbname), autocommit=True) as admin:
             admin.execute(f"DROP OWNED BY {viewer}")
             admin.execute(f"DROP ROLE {viewer}")
+
+
+def test_the_desk_works_through_a_pooler(stage: Stage, pgbouncer: PgBouncer) -> None:
+    """Through PgBouncer in transaction mode every question is one snapshot and every action one transaction."""
+    id, _ = stage.add()
+    stage.hold("blocked", id)
+    url = pgbouncer.through(stage.url)
+    with closing(PostgresDesk(Database(url))) as desk, closing(PostgresActions(Database(url))) as actions:
+        assert desk.overview().routes[0].held == 1
+        assert desk.standings(desk.find([str(id)]))[0].lines
+        assert actions.change("retry", desk.holds(Pick(("blocked",))), NOTE) == [id]
+    assert stage.rows("state") == [("retry",)]

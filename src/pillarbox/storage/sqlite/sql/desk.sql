@@ -87,7 +87,7 @@ WHERE m.key = ?1 AND (?2 IS NULL OR m.aggregate = ?2) ORDER BY m.id LIMIT ?3;
 
 -- name: desk_held_of_key
 -- Ids that the live or dead rows of a key hold, in the order of its queue.
-SELECT i.value FROM {schema}route r JOIN {schema}hold h ON h.route = r.name AND h.lane = 0 AND h.key = ?1
+SELECT i.value FROM {schema}route r CROSS JOIN {schema}hold h ON h.route = r.name AND h.lane = 0 AND h.key = ?1
 CROSS JOIN json_each(h.ids) i
 WHERE h.state IN ('retry', 'waiting', 'blocked', 'dead') ORDER BY h.seq, i.key LIMIT ?2;
 
@@ -119,7 +119,7 @@ SELECT h.seq, h.route, h.lane, ?1, NULL, NULL, NULL, h.key, h.generation,
 FROM {schema}hold h CROSS JOIN {schema}clock c WHERE h.seq IN (
   SELECT x.seq FROM {schema}hold x WHERE x.id = ?1
   UNION
-  SELECT x.seq FROM {schema}route r JOIN {schema}hold x ON x.route = r.name AND x.lane = 0 AND x.key = ?2
+  SELECT x.seq FROM {schema}route r CROSS JOIN {schema}hold x ON x.route = r.name AND x.lane = 0 AND x.key = ?2
   WHERE ?1 IN (SELECT i.value FROM json_each(x.ids) i))
 ORDER BY h.seq;
 
@@ -128,7 +128,7 @@ ORDER BY h.seq;
 SELECT h.seq, h.route, h.lane, h.id, coalesce(m.message_id, k.message_id), coalesce(m.aggregate, k.aggregate),
   coalesce(m.type, k.type), h.key, h.generation, h.state, h.attempts, h.unknowns, h.next_attempt_at - c.now, h.error,
   c.now - h.held_at, json_array_length(h.ids) - 1, h.edition
-FROM {schema}route r JOIN {schema}hold h ON h.seq = (
+FROM {schema}route r CROSS JOIN {schema}hold h ON h.seq = (
   SELECT x.seq FROM {schema}hold x WHERE x.route = r.name AND x.lane = 0 AND x.key = ? AND x.generation = 0
     AND x.state IN ('retry', 'waiting', 'blocked') ORDER BY x.seq LIMIT 1)
 CROSS JOIN {schema}clock c
