@@ -52,7 +52,11 @@ class Output:
             for row in cells:
                 print("\t".join(cell.replace("\t", " ").replace("\n", " ") for cell in row))
             return
-        table = Table(*columns, title=title, title_justify="left")
+        table = Table(title=title, title_justify="left")
+        first, *rest = columns  # what comes first names the row, and is there to be copied: whole
+        table.add_column(first, no_wrap=True, min_width=max((len(row[0]) for row in cells), default=0))
+        for column in rest:
+            table.add_column(column, overflow="fold")
         for row in cells:
             table.add_row(*(escape(cell) for cell in row))
         self.console.print(table, soft_wrap=False)
