@@ -1,24 +1,18 @@
 """Relays killed at every named place, under writers that do whatever a database allows: nothing lost, nothing invented,
 no key out of order, no copy that a crash does not explain."""
 
-import contextlib
 import random
-import signal
-import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from pillarbox.brokers.filelock import FileLock
-from pillarbox.clock import SystemClock
-from pillarbox.config import load
-from pillarbox.testing.crash import CrashGate, House, Report
-from pillarbox.testing.process import RelayProcess
-from pillarbox.testing.readback import FileReadback
-from pillarbox.testing.writers import Manners, furnish
-from pillarbox.wiring import storage_of
+from devtools.servers.kafka import Kafka
+from devtools.servers.postgres import SharedPostgres
+from pillarbox.crashpoints import POINTS
+from pillarbox.testing.crash import CrashGate, Report
+from tests.faults.houses import postgres_house, sqlite_house
 
-clock = SystemClock()
 pytestmark = [pytest.mark.serial, pytest.mark.slow, pytest.mark.timeout(900)]
 
 ENGINE = [
@@ -28,6 +22,10 @@ ENGINE = [
 ]  # fmt: skip
 ONCE = "route.stored"  # only the first relay of an installation comes there
 SQLITE = [*ENGINE, "settle.sent", "prune.kept", "prune.dropped", "file.before_sync", "file.torn", "file.rotated"]
+POSTGRES = [
+    *ENGINE, "scheduled.before", "scheduled.after", "unrouted.after", "recover.before", "recover.after", "bury.before", "bury.after", "roll.after_setval", "roll.after",
+    "attach.after_create", "attach.after_attach", "prune.marked", "prune.kept", "prune.detached", "prune.dropped",
+]  # fmt: skip
 
 
 def points(of: list[str], count: int, seed: int) -> list[str]:
@@ -38,12 +36,6 @@ def points(of: list[str], count: int, seed: int) -> list[str]:
     return [ONCE, *drawn]
 
 
-def terminate(relay: RelayProcess) -> None:
-    """Ask it to stop once it has lanes: it gives them back."""
-    if "lanes_taken" in relay.said():
-        relay.signal(signal.SIGTERM)
-
-
 def passed(report: Report, capsys: pytest.CaptureFixture[str]) -> None:
     with capsys.disabled():
         print(f"\n{report}")
@@ -51,61 +43,27 @@ def passed(report: Report, capsys: pytest.CaptureFixture[str]) -> None:
     assert report.never_fired == []
 
 
-SQLITE_CONFIG = """
-[database]
-url = "{url}"
-[relay]
-listen = "off"
-lease = 0.5
-[log]
-retention = "1 hour"
-[sinks.out]
-kind = "file"
-path = "{out}"
-rotate_bytes = 200_000
-[routes.orders]
-sink = "out"
-match = {{ aggregate = ["order"] }}
-"""
+def test_sqlite_to_a_file(tmp_path: Path, seed: int, full: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every place of the engine, the file sink and retention; what may come twice is known exactly."""
+    chosen = points(SQLITE, 40 if full else 0, seed)
+    passed(CrashGate(sqlite_house(tmp_path), seed).run(chosen), capsys)
 
 
-@pytest.fixture
-def sqlite_house(tmp_path: Path) -> House:
-    """SQLite to a file in a folder that can be hidden for a moment."""
-    database, out = tmp_path / "gate.db", tmp_path / "out" / "events.jsonl"
-    out.parent.mkdir()
-    url = f"sqlite:///{database}"
-    config = tmp_path / "pillarbox.toml"
-    config.write_text(SQLITE_CONFIG.format(url=url, out=out))
-    storage_of(load(config)).migrate(lanes=1, dry_run=False)
-    furnish(url)
-
-    def hide_the_folder(_relay: RelayProcess) -> None:
-        hidden = out.parent.rename(tmp_path / "hidden")
-        clock.sleep(0.1)
-        hidden.rename(out.parent)
-
-    def let_it_age(_relay: RelayProcess) -> None:
-        """Half of what there is seems to be two hours old."""
-        with contextlib.closing(sqlite3.connect(database, timeout=30)) as conn:
-            conn.execute("UPDATE pillarbox_message SET created_at = created_at - 7200 WHERE id % 2 AND id < "
-                         "(SELECT max(id) FROM pillarbox_message)")  # fmt: skip
-            conn.commit()
-
-    def slow_disk(draw: random.Random) -> None:
-        """Somebody else has the file for longer and longer moments."""
-        with contextlib.suppress(OSError):  # the folder may be hidden just now
-            lock = FileLock(out.with_name(f"{out.name}.lock"))
-            with contextlib.suppress(TimeoutError), lock.held(5.0):
-                clock.sleep(draw.uniform(0.02, 0.4))
-            lock.close()
-
-    stirs = {"hangup": hide_the_folder, "giveback": terminate, "prune": let_it_age}
-    manners = Manners(pause=0.03)
-    return House(url, url, config, tmp_path, FileReadback(out), stirs, slow_disk, manners, writers=2)
+def test_postgres_to_kafka(
+    tmp_path: Path,
+    postgres: SharedPostgres,
+    pg_url: str,
+    private_kafka: Callable[..., Kafka],
+    seed: int,
+    full: bool,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Every place of the engine, the chores and the segments, with a relay and writers that have few rights."""
+    chosen = points(POSTGRES, 64 if full else 0, seed)
+    with postgres_house(tmp_path, postgres.url, pg_url, private_kafka()) as house:
+        passed(CrashGate(house, seed).run(chosen), capsys)
 
 
-def test_sqlite_to_a_file(sqlite_house: House, seed: int, full: bool, capsys: pytest.CaptureFixture[str]) -> None:
-    """Every place of the engine, the file sink and retention, and an exact allowance for duplicates."""
-    chosen = points(SQLITE, 34 if full else 0, seed)
-    passed(CrashGate(sqlite_house, seed).run(chosen), capsys)
+def test_no_named_place_is_left_out() -> None:
+    """A crash point that is added must be met by one of the two gates."""
+    assert set(POINTS) == {ONCE, *SQLITE, *POSTGRES}

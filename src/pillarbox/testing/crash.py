@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from pillarbox.clock import SystemClock
 from pillarbox.testing.history import History, Sighting, Verdict, judge, read_log
@@ -16,12 +17,15 @@ from pillarbox.testing.process import RelayProcess
 from pillarbox.testing.readback import Readback
 from pillarbox.testing.writers import Manners, Writer, committed
 
+T = TypeVar("T")
 Stir = Callable[[RelayProcess], None]  # makes a place come up that would not by itself
 
 POLITE = Manners()
-REACH_WITHIN = 15.0  # seconds until a relay must have died at its place; a peer's later lease included
+REACH_WITHIN = 8.0  # seconds until a relay must have died at its place
+TRIES = 4  # some places need what a life before has settled
 DRAIN_WITHIN = 60.0
 STIR_EACH = 0.3
+UPKEEP = ("roll.", "attach.", "prune.")  # once a minute in a relay, or as often as one likes by a command
 OFTEN = ("read", "send", "answer", "settle", "renew", "file.before_sync", "file.torn")
 
 
@@ -35,6 +39,7 @@ class House:
     folder: Path
     readback: Readback
     stirs: Mapping[str, Stir] = field(default_factory=dict)  # by the first word of a point, or the whole
+    before: Mapping[str, Callable[[], None]] = field(default_factory=dict)  # what must be so when the relay starts
     weather: Callable[[random.Random], None] | None = None  # over and over, in a thread: makes the destination slow
     manners: Manners = POLITE
     writers: int = 3
@@ -63,6 +68,11 @@ class Report:
         return "\n".join([f"{self.cycles} crash cycles, seed {self.seed}", *rows, str(self.verdict)])
 
 
+def _of(by_point: Mapping[str, T], point: str) -> T | None:
+    """What is meant for this point, or else for all points of its first word."""
+    return by_point.get(point) or by_point.get(point.partition(".")[0])
+
+
 class CrashGate:
     """`run` arms each point in turn, lets everything drain, and judges."""
 
@@ -74,6 +84,7 @@ class CrashGate:
         self._producers = house.folder / "producers.jsonl"
         self._relay = RelayProcess(house.config, house.folder / "relay.log")
         self._peer = RelayProcess(house.config, house.folder / "peer.log")
+        self._upkeep = RelayProcess(house.config, house.folder / "upkeep.log", word="upkeep")
         self._installation = Installation(house.url)
         self._arrived: list[Sighting] = []
         self._again: Counter[str] = Counter()
@@ -114,12 +125,22 @@ class CrashGate:
         return None
 
     def _cycle(self, point: str) -> None:
+        self._armed[point] += 1
+        for _ in range(TRIES):
+            fired = self._fired()[point]
+            self._life(point)
+            if self._fired()[point] > fired:
+                return
+
+    def _life(self, point: str) -> None:
+        if point.startswith(UPKEEP):
+            self._upkeep_life(point)
+            return
         often = point.startswith(OFTEN)
         count = self._draw.randrange(1, 12) if often else 1
         company = often and self._draw.random() < self._house.company
         if company:
             self._peer.start()
-        self._armed[point] += 1
         self._relay.start(PILLARBOX_CRASH=f"{point}:{count}", PILLARBOX_CRASH_LOG=str(self._crashes))
         self._await_death(point)
         self._note_crash()
@@ -128,9 +149,24 @@ class CrashGate:
             self._peer.kill() if self._draw.random() < 0.5 else self._peer.stop()
             self._note_crash()
 
+    def _upkeep_life(self, point: str) -> None:
+        """A relay delivers, so that segments are passed; the upkeep beside it dies."""
+        self._relay.start()
+        until = self._clock.mono() + 2 * REACH_WITHIN
+        prepare = _of(self._house.before, point)
+        while self._upkeep.ended != -9 and self._clock.mono() < until:
+            if prepare is not None:
+                prepare()
+            self._clock.sleep(STIR_EACH)
+            self._upkeep.start(PILLARBOX_CRASH=point, PILLARBOX_CRASH_LOG=str(self._crashes))
+            self._upkeep.wait(60.0)
+            self._arrived += self._house.readback.more()
+        self._upkeep.forget()
+        self._relay.kill()
+        self._note_crash()
+
     def _await_death(self, point: str) -> None:
-        stirs = self._house.stirs
-        stir = stirs.get(point) or stirs.get(point.partition(".")[0])
+        stir = _of(self._house.stirs, point)
         until = self._clock.mono() + REACH_WITHIN
         stirred = self._clock.mono() + STIR_EACH  # it must be up before it is disturbed
         while self._relay.ended is None and self._clock.mono() < until:
@@ -140,7 +176,7 @@ class CrashGate:
             self._arrived += self._house.readback.more()
             self._clock.sleep(0.02)
         status = self._relay.ended
-        if status not in (None, 0, -9):
+        if status not in (None, 0, -9, 143):
             raise AssertionError(f"the relay ended with {status} before {point}:\n{self._relay.tail(30)}")
         self._relay.kill()
 

@@ -13,8 +13,8 @@ from pathlib import Path
 class RelayProcess:
     """`python -m pillarbox run` on one configuration. Starting it again is another life, not another object."""
 
-    def __init__(self, config: Path, log: Path, environ: Mapping[str, str] = os.environ) -> None:
-        self._command = [sys.executable, "-m", "pillarbox", "--config", str(config), "run"]
+    def __init__(self, config: Path, log: Path, environ: Mapping[str, str] = os.environ, word: str = "run") -> None:
+        self._command = [sys.executable, "-m", "pillarbox", "--config", str(config), word]
         self._environ = environ
         self._process: subprocess.Popen[bytes] | None = None
         self._born = 0  # where the log of this life begins
@@ -53,6 +53,11 @@ class RelayProcess:
         """SIGTERM, SIGSTOP, SIGCONT …; nothing if it has ended."""
         if self.ended is None:
             os.kill(self.pid, number)
+
+    def forget(self) -> None:
+        """As if it had never been started."""
+        self.kill()
+        self._process = None
 
     def stop(self, timeout: float = 20.0) -> int:
         """SIGTERM, then its status; SIGKILL if it does not listen."""
