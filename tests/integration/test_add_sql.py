@@ -151,6 +151,7 @@ def test_a_batch_from_sql(url: str) -> None:
         ("payload => '1', aggregate => 'a', type => 't', headers => '{\"a\": 1}'", "must be a string"),
         ("payload => '1', aggregate => 'a', type => 't', headers => '[]'", "must be a JSON object"),
         ("payload => '1', aggregate => 'a', type => 't', content_type => E'a\\nb'", "line break"),
+        ("payload => '1', aggregate => 'a', type => E'a\\rb'", "type has a line break"),
         ("payload => '1', aggregate => 'a', type => 't', on_duplicate => 'x'", "'ignore' or 'raise'"),
         ("payload => repeat('x', 900001), aggregate => 'a', type => 't'", "limit is 900000"),
         ("payload => '123', aggregate => 'a', type => 't', max_message => 2", "limit is 2"),
@@ -176,3 +177,15 @@ def test_the_bare_insert_is_possible(url: str) -> None:
         )
     conn.close()
     assert ask(url, "SELECT payload FROM pillarbox.message WHERE aggregate = 'bare'") == [(HOSTILE[0].encode(),)]
+
+
+@pytest.mark.parametrize("table", ["message", "scheduled"])
+def test_a_key_that_cannot_be_held_is_refused_at_the_insert(url: str, table: str) -> None:
+    """Not at the settle that would set it aside, where it would stop its lane."""
+    due = ("due, ", "now(), ") if table == "scheduled" else ("", "")
+    text = (
+        f"INSERT INTO pillarbox.{table} ({due[0]}message_id, aggregate, key, type, payload)"
+        f" VALUES ({due[1]}gen_random_uuid(), 'a', repeat('k', {{}}), 't', 'x')"
+    )
+    assert "key_length" in psql(url, text.format(2001), fails=True)
+    psql(url, text.format(2000))

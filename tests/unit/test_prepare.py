@@ -95,7 +95,7 @@ WRONG: list[tuple[str, Any]] = [
     ("on_duplicate", "error"), ("on_duplicate", None), ("on_duplicate", 1), ("on_duplicate", Odd()),
     ("deliver_at", "2030-01-01"), ("deliver_at", datetime(2030, 1, 1)), ("deliver_at", 5), ("deliver_at", Odd()),
     ("deliver_at", datetime.min.replace(tzinfo=timezone(timedelta(hours=1)))),
-    ("content_type", "a\r\nb"), ("content_type", "a\nb"),
+    *[(field, value) for field in ("aggregate", "type", "topic", "content_type") for value in ("a\nb", "é\r\n")],
 ]  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from pillarbox.message import NO_HEADERS, NO_KEY, Key, Message, NoKey
 from pillarbox.prepare import trace
 from pillarbox.prepare.identity import uuid7
 from pillarbox.prepare.payload import canonical, encode
-from pillarbox.prepare.text import LONGEST_KEY, header_json, header_value, headers_of, key_text, name, whole
+from pillarbox.prepare.text import header_json, headers_of, key_text, name, unique_key_text, whole
 
 __all__ = ["MAX_MESSAGE", "Prepared", "content_key", "from_message", "prepare", "uuid7"]
 
@@ -69,7 +69,7 @@ def prepare(
 ) -> Prepared:
     """Everything checked, in about four microseconds of which two are JSON and the id's randomness."""
     key = None if key is NO_KEY else key_text(key)
-    content_type = None if content_type is None else _content_type(content_type)
+    content_type = None if content_type is None else name("content_type", content_type)
     body, content_type = encode(payload, content_type)
     head, head_size = _NO_HEAD if headers is NO_HEADERS and not trace.is_on() else _headers(headers)
     if len(body) + 4 * len(key or "") + head_size > limit:  # four bytes a character at most
@@ -85,7 +85,7 @@ def prepare(
         None if sequence is None else whole("sequence", sequence, 64),
         None if content_type == JSON else content_type,
         head,
-        None if unique_key is None else name("unique_key", unique_key, LONGEST_KEY),
+        None if unique_key is None else unique_key_text(unique_key),
         id is not None,
         None if deliver_at is None else _due(deliver_at),
         _raises(on_duplicate),
@@ -137,10 +137,6 @@ def _measure(body: int, key: int, head: int, limit: int) -> None:
             "Store what is large elsewhere and send a reference to it, or raise Outbox(max_message=…) together with"
             " the broker's own limit.",
         )
-
-
-def _content_type(given: object) -> str:
-    return header_value("`content_type`", name("content_type", given))
 
 
 def _own_id(given: object) -> UUID:

@@ -22,15 +22,22 @@ _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+").fullmatch  # RFC 9110: the 
 _BREAKS = re.compile(r"[\r\n\0]").search
 
 
-def name(field: str, value: object, longest: int = LONGEST_NAME) -> str:
-    """Text that must say something."""
+def name(field: str, value: object) -> str:
+    """Text that must say something, on one line: it is a header's value somewhere."""
     # The usual case, in a tenth of a microsecond.
-    if value.__class__ is str and value.isascii() and 0 < len(value) <= longest and "\0" not in value:
+    if value.__class__ is str and value.isascii() and value.isprintable() and 0 < len(value) <= LONGEST_NAME:
         return value
-    return _name(field, value, longest)
+    text = _said(field, value, LONGEST_NAME)
+    if found := _BREAKS(text):
+        raise InvalidMessage(f"`{field}` has a {_CONTROL[found[0]]} (position {found.start()}).")
+    return text
 
 
-def _name(field: str, value: object, longest: int) -> str:
+def unique_key_text(value: object) -> str:
+    return _said("unique_key", value, LONGEST_KEY)
+
+
+def _said(field: str, value: object, longest: int) -> str:
     if not isinstance(value, str):
         raise InvalidMessage(f"`{field}` must be a str, not {_kind(value)}.")
     text = plain(field, value)

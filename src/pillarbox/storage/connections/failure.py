@@ -18,7 +18,7 @@ from pillarbox.errors import (
 )
 
 MISSING = ("42P01", "3F000", "42883")  # table, schema, function
-AGAIN = ("40001", "40P01", "55P03")  # serialisation, deadlock, lock time-out
+AGAIN = ("40001", "40P01", "55P03", "57014")  # serialisation, deadlock, lock time-out, statement time-out
 AWAY = ("08", "53", "57", "58")  # classes: connection, resources, shutdown, system
 UP = "Run `pillarbox migrate up`."
 
