@@ -21,6 +21,7 @@ __all__ = [
     "MemoryStore",
     "MemoryTransaction",
     "MemoryUpkeep",
+    "Token",
 ]
 
 
