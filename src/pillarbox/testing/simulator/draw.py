@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 from typing import Any
 
 from pillarbox.outcome import SinkClass
 from pillarbox.testing.simulator.schedule import Act, Message, Schedule, SinkSpec
 
+AWAY = 90.0  # seconds; nobody waits for the end of it
 SPAN = 12.0  # seconds in which things happen
 STATEMENTS = ("read", "settle", "settle", "settle", "fetch", "take", "retake", "renew", "load", "survey", "give_back",
               "join", "move_due", "expel")  # fmt: skip
@@ -22,23 +24,61 @@ NATURES = ("poison", "refuse:1", "refuse:2", "kill:2", "kill:5", "unknown:1", "u
 def draw(seed: int) -> Schedule:
     """The schedule of this number."""
     rnd = Random(seed)
-    faults = rnd.choice((0, 0, 1, 1, 2, 3, 5, 8))
+    kind = rnd.choice(("", "", "", "", "calm", "outage", "contained"))
+    return {"": _mixed, "calm": _calm, "outage": _outage, "contained": _contained}[kind](seed, rnd)
+
+
+def _calm(seed: int, rnd: Random) -> Schedule:
+    """Nothing goes wrong; relays come and go in good order."""
+    schedule = _world(seed, rnd)
+    return replace(schedule, acts=_in_time([*_messages(rnd, ()), *_Draw(rnd, schedule).hand_overs()]))
+
+
+def _outage(seed: int, rnd: Random) -> Schedule:
+    """A whole sink is away, once or twice."""
+    schedule = _world(seed, rnd)
+    world = _Draw(rnd, schedule)
+    outages = [world.outage()._replace(at=at) for at in rnd.choice(((2.0,), (1.0, 15.0)))]
+    return replace(schedule, acts=_in_time([*_messages(rnd, ()), *outages, *world.hand_overs()]))
+
+
+def _contained(seed: int, rnd: Random) -> Schedule:
+    """Some messages, keys or topics cannot be delivered, for so long that the rest must not wait for them."""
+    schedule = _world(seed, rnd)
+    world = _Draw(rnd, schedule)
+    natures = rnd.choice(((), ("poison",), ("kill:1000",), ("poison", "unencodable", "refuse:1"), ("kill:1000", "poison")))
+    away = rnd.choice((0, 1)) if natures else 1
+    acts = [*_messages(rnd, natures, bad=0.06)]
+    acts += [rnd.choice((world.topic_away, world.key_away))()._replace(at=0.0, seconds=AWAY) for _ in range(away)]
+    return replace(schedule, acts=_in_time(acts), config={**schedule.config, "held_keys": 1000})
+
+
+def _mixed(seed: int, rnd: Random) -> Schedule:
+    schedule = _world(seed, rnd)
+    world = _Draw(rnd, schedule)
+    natures = NATURES if rnd.random() < 0.6 else ()
+    messages = _messages(rnd, natures, bad=rnd.choice((0.02, 0.1, 0.3)))
+    faults = [world.fault() for _ in range(rnd.choice((1, 1, 2, 3, 5, 8)))]
+    return replace(schedule, acts=_in_time([*messages, *faults, *world.hand_overs()]))
+
+
+def _in_time(acts: list[Act]) -> tuple[Act, ...]:
+    return tuple(sorted(acts, key=lambda act: act.at))
+
+
+def _world(seed: int, rnd: Random) -> Schedule:
     sinks = tuple(_sink(rnd) for _ in range(rnd.choice((1, 1, 2))))
     routes = _routes(rnd, len(sinks))
     relays = rnd.choice((1, 1, 2, 2, 3))
-    natures = NATURES if rnd.random() < 0.6 else ()
-    messages = _messages(rnd, natures)
-    world = _Draw(rnd, relays, len(sinks), len(routes))
-    acts = [*messages, *(world.fault() for _ in range(faults)), *world.hand_overs()]
     config: dict[str, Any] = {"attempts": rnd.choice((1, 2, 3)), "held_keys": rnd.choice((3, 1000))}
     if any(route.get("after_last_attempt") for route in routes.values()):
         config["held_keys"] = 1000  # so many blocked keys stop a lane, and that is meant
     if rnd.random() < 0.5:
         config |= {"window": 100, "batch": rnd.choice((10, 100))}
+    lacks = ((1, f"s{rnd.randrange(len(sinks))}"),) if relays > 1 and rnd.random() < 0.2 else ()
     return Schedule(
-        seed, tuple(sorted(acts, key=lambda act: act.at)), lanes=rnd.choice((1, 2, 4)), relays=relays, sinks=sinks,
-        routes=routes, config=config,
-    )  # fmt: skip
+        seed, (), lanes=rnd.choice((1, 2, 4)), relays=relays, sinks=sinks, routes=routes, config=config, lacks=lacks
+    )
 
 
 def _sink(rnd: Random) -> SinkSpec:
@@ -60,10 +100,10 @@ def _routes(rnd: Random, sinks: int) -> dict[str, dict[str, Any]]:
     return routes
 
 
-def _messages(rnd: Random, natures: tuple[str, ...]) -> list[Act]:
+def _messages(rnd: Random, natures: tuple[str, ...], bad: float = 0.0) -> list[Act]:
     """Transactions: early and late, of one and of several messages, some rolled back."""
     keys = [f"k{n}" for n in range(rnd.choice((1, 2, 4, 6)))]
-    total, bad = rnd.choice((4, 15, 40, 80)), rnd.choice((0.02, 0.1, 0.3))
+    total = rnd.choice((4, 15, 40, 80))
     acts, label, at = [], 0, 0.0
     while label < total:
         size = rnd.choice((1, 1, 1, 2, 5, 20))
@@ -85,9 +125,9 @@ def _messages(rnd: Random, natures: tuple[str, ...]) -> list[Act]:
 class _Draw:
     """Faults and hand-overs."""
 
-    def __init__(self, rnd: Random, relays: int, sinks: int, routes: int) -> None:
+    def __init__(self, rnd: Random, world: Schedule) -> None:
         self.rnd = rnd
-        self.relays, self.sinks, self.routes = relays, sinks, routes
+        self.relays, self.sinks, self.routes = world.relays, len(world.sinks), len(world.routes)
 
     def at(self) -> float:
         return round(self.rnd.uniform(0.0, SPAN), 3)

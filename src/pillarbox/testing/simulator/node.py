@@ -6,7 +6,6 @@ from collections import deque
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from pillarbox.config import RelayConfig
 from pillarbox.ports import Sink
 from pillarbox.relay.engine import Engine
 from pillarbox.testing.simulator.broker import SimSink
@@ -60,10 +59,10 @@ class Node:
         world = self.world
         self.alive_until, self.stop_by = float("-inf"), None
         self.surveys.clear()
-        connection = Connection(self)
+        connection, lacks = Connection(self), world.schedule.lacks
         self.engine = Engine(
             connection.source, connection.leases, connection.chores,
-            {f"s{n}": self._maker(n) for n in range(len(world.brokers))},
+            {f"s{n}": _Maker(self, n) for n in range(len(world.brokers)) if (self.number, f"s{n}") not in lacks},
             config=world.config, clock=world.clock, emit=lambda event: world.tell("event", self, event),
             new_id=self._new_id,
         )  # fmt: skip
@@ -72,9 +71,6 @@ class Node:
 
     def _new_id(self) -> UUID:
         return UUID(int=(self.world.ledger.next() << 16) + self.number)
-
-    def _maker(self, number: int) -> _Maker:
-        return _Maker(self, number)
 
     def sink_of(self, number: int, route: str) -> Sink:
         sink = SimSink(self, self.world.brokers[number], route)

@@ -12,6 +12,8 @@ from pillarbox.testing.simulator.world import World
 
 HEALED_WITHIN = 35.0  # seconds after the last fault in which everything must be delivered and settled
 LOOK_EACH = 0.5
+CONTAINED_WITHIN = 30.0  # seconds after the last commit in which what can be delivered must be
+RESUMED_WITHIN = 14.0  # P11: ten seconds, and the send time-out twice: once for the message, once for the probe
 
 
 class Result(NamedTuple):
@@ -47,6 +49,14 @@ def run(schedule: Schedule, *, trace: Callable[[str], None] | None = None) -> Re
 
 
 def _to_the_end(world: World) -> None:
+    kind = world.schedule.kind
+    if kind == "contained":
+        world.run_until(world.commits_end + CONTAINED_WITHIN)
+        world.advance()
+        left = uncontained(world)
+        if left:
+            raise Broken(f"CONTAINED: {CONTAINED_WITHIN:g} s after the last commit {left}")
+        return
     world.run_until(world.schedule.last + 0.001)
     _heal(world)
     healed = world.clock.time
@@ -58,8 +68,38 @@ def _to_the_end(world: World) -> None:
             break
         if world.clock.time >= max(healed, world.ledger.delivered_at) + HEALED_WITHIN:
             raise Broken(f"STUCK: {HEALED_WITHIN:g} s after the last fault and the last delivery {left}")
+    if kind in ("calm", "outage"):
+        _judge_quiet(world, healed)
     world.run_until(world.clock.time + 10.0)  # what is still on its way from ended sessions
     world.advance()
+
+
+def _judge_quiet(world: World, healed: float) -> None:
+    """P8, P11: an outage sets nothing aside and counts nothing, and its end is noticed by itself."""
+    if world.log.holds and not all(h.route == "unrouted" for h in world.log.holds.values()):
+        raise Broken(f"HELD: {world.log.holds} although nothing was refused")
+    if world.held_ever:
+        raise Broken("HELD: something was set aside although nothing was refused")
+    if world.ledger.delivered_at > max(healed, world.commits_end) + RESUMED_WITHIN:
+        raise Broken(f"RESUMED: the last delivery came {world.ledger.delivered_at - healed:.1f} s after the outage")
+
+
+def uncontained(world: World) -> str:
+    """P7: what is not delivered although it is none of what cannot be delivered, nor waits behind it."""
+    for name, book in world.ledger.books.items():
+        world.note_holds(name)
+        stopped: dict[str, int] = {}
+        for known in book.wanted.values():
+            what = (known.id, 0)
+            over = what in book.got or book.states.get(what) in GIVEN_UP
+            if over:
+                continue
+            if world.is_away(name, known) or known.nature.startswith("kill") or book.states.get(what) == "blocked":
+                if known.key is not None and book.ordered:
+                    stopped.setdefault(known.key, known.place)
+            elif known.key is None or stopped.get(known.key, known.place) >= known.place:
+                return f"{name}/{known.label} is not delivered (hold: {book.states.get(what, 'none')})"
+    return ""
 
 
 def _heal(world: World) -> None:

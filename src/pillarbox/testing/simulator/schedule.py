@@ -64,13 +64,23 @@ class Schedule:
     sinks: tuple[SinkSpec, ...] = (SinkSpec(),)
     routes: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: {"main": {"sink": "s0"}})
     config: Mapping[str, Any] = field(default_factory=dict)
+    lacks: tuple[tuple[int, str], ...] = ()  # (relay, sink it does not have)
 
     @property
-    def is_calm(self) -> bool:
-        """Nothing in it excuses a second copy, nor that anything is set aside."""
-        return not any(act.is_fault for act in self.acts) and not any(
-            message.nature for act in self.acts for message in act.messages
-        )
+    def kind(self) -> str:
+        """What may be asked of it beyond what every schedule must keep.
+
+        calm: nothing goes wrong. outage: only whole sinks are away, for a while. contained: only some messages, keys
+        or topics cannot be delivered."""
+        bad = {message.nature.partition(":")[0] for act in self.acts for message in act.messages} - {""}
+        faults = {act.what for act in self.acts if act.is_fault}
+        if not faults and not bad:
+            return "calm"
+        if faults <= {"outage"} and not bad:
+            return "outage"
+        if faults <= {"topic_away", "key_away"} and bad <= {"poison", "kill", "unencodable", "refuse"}:
+            return "contained"
+        return "mixed"
 
     @property
     def last(self) -> float:
@@ -83,5 +93,6 @@ class Schedule:
             for n, s in enumerate(self.sinks)
         )
         routes = "; ".join(f"{name} {dict(definition)}" for name, definition in self.routes.items())
-        head = f"seed {self.seed}: {self.relays} relays, {self.lanes} lanes, {sinks}\n  {routes}\n  {dict(self.config)}"
+        routes += "".join(f"; r{relay} lacks {sink}" for relay, sink in self.lacks)
+        head = f"seed {self.seed}, {self.kind}: {self.relays} relays, {self.lanes} lanes, {sinks}\n  {routes}\n  {dict(self.config)}"
         return "\n".join([head, *(f"  {act}" for act in self.acts)])

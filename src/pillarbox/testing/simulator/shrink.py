@@ -47,6 +47,8 @@ def _simpler_world(schedule: Schedule) -> Iterator[Schedule]:
     if schedule.relays > 1:
         acts = tuple(a for a in schedule.acts if not _of_relay(a) or a.who < schedule.relays - 1)
         yield replace(schedule, relays=schedule.relays - 1, acts=acts)
+    if schedule.lacks:
+        yield replace(schedule, lacks=())
     for name in list(schedule.routes)[1:]:
         fewer = {n: d for n, d in schedule.routes.items() if n != name}
         yield replace(schedule, routes=fewer, acts=tuple(a for a in schedule.acts if not _of_route(a) or a.who == 0))

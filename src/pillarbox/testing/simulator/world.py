@@ -46,6 +46,7 @@ class World:
         self.nodes = [Node(self, n) for n in range(schedule.relays)]
         self.active: list[Node] = []
         self.database_away = False
+        self.held_ever = False
         self.statements = 0
         self.activity = 0
         self.moved_at = 0.0  # when a cursor moved last
@@ -137,6 +138,16 @@ class World:
         self.order[row[1]].append(known)
         self.ledger.committed(known, wanted, optional)
 
+    @property
+    def commits_end(self) -> float:
+        """When the last transaction ends."""
+        return max((act.at + act.seconds for act in self.schedule.acts if act.what == "add"), default=0.0)
+
+    def is_away(self, route: str, known: Known) -> bool:
+        """Whether this message's destination is away."""
+        broker = self.brokers[int(self.definitions[route][-1]["sink"][1:])]
+        return known.topic in broker.topics_away or known.key in broker.keys_away
+
     def note_holds(self, route: str) -> None:
         """Look at the hold rows of a route."""
         states = {}
@@ -145,6 +156,7 @@ class World:
                 for id_ in hold.held.ids:
                     states[id_, hold.held.generation] = hold.held.state
         self.ledger.books[route].states = states
+        self.held_ever = self.held_ever or bool(states)
 
     def taken(self, taken: Taken, node: Node) -> None:
         self.tell("takes", node, taken.route, taken.lane, "term", taken.term)
