@@ -332,3 +332,14 @@ def test_words_that_miss_say_what_to_do(opened: Open) -> None:
     assert plain.startswith("oldest undelivered: none")
     assert "\x1b" not in plain
     json.loads(shop.command("dead", "list", "--json").stdout)
+
+
+def test_a_hostile_key_steers_no_terminal(opened: Open) -> None:
+    """Escape sequences in keys come out escaped, in lists and sentences; JSON carries them as they are."""
+    shop = opened()
+    key = "a\x1b[2Jb\u202ec"
+    id = shop.add(1, key=key, poison=True)
+    shop.run()
+    for said in (shop.command("dead", "list"), shop.command("explain", id), shop.command("explain", "--key", key)):
+        assert not set("\x1b\u202e") & set(said.stdout)
+    assert shop.command.json("dead", "list")[0]["key"] == key

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,6 +17,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from pillarbox.errors import Refused
+
+_SURROGATE = re.compile("[\ud800-\udfff]")  # text of an SQLite file that is no UTF-8
+_STEERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 class Output:
@@ -34,19 +38,20 @@ class Output:
             say()
 
     def json(self, value: Any) -> None:
-        print(json.dumps(value, default=_plain, ensure_ascii=False, indent=2 if sys.stdout.isatty() else None))
+        text = json.dumps(value, default=_plain, ensure_ascii=False, indent=2 if sys.stdout.isatty() else None)
+        print(_SURROGATE.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
 
     def line(self, text: str = "", style: str | None = None) -> None:
         """One line of text; nothing in it is markup."""
-        self.console.print(escape(text), style=style)
+        self.console.print(escape(visible(text)), style=style)
 
     def note(self, text: str) -> None:
         """For the person who waits, beside the result: standard error."""
-        self.errors.print(escape(text), style="dim")
+        self.errors.print(escape(visible(text)), style="dim")
 
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str | None = None) -> None:
         """Rows under a head; into a pipe as lines with tabs between the cells."""
-        cells = [["" if cell is None else str(cell) for cell in row] for row in rows]
+        cells = [["" if cell is None else visible(str(cell)) for cell in row] for row in rows]
         if not self.console.is_terminal:
             print("\t".join(columns))
             for row in cells:
@@ -79,6 +84,12 @@ class Output:
             return
         with self.errors.status(escape(text)):
             yield
+
+
+def visible(text: str) -> str:
+    """The text with what would steer a terminal, or cannot be written, in its escaped form: keys and errors are
+    anybody's."""
+    return _STEERS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def _plain(value: Any) -> Any:
