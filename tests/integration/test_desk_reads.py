@@ -10,7 +10,7 @@ import pytest
 
 from pillarbox.errors import Refused
 from pillarbox.views import Pick
-from tests.integration.desk_stage import LIVE, SqliteStage, Stage
+from tests.integration.desk_stage import LIVE, NOTE, SqliteStage, Stage
 
 
 @pytest.fixture(params=["postgres", "sqlite"])
@@ -118,3 +118,26 @@ def test_every_message_of_a_key_is_found_for_erasing(stage: Stage) -> None:
     stage.add("k", aggregate="b")
     stage.settle()
     assert [f.id for page in stage.desk.all_of("a", "k") for f in page] == ids
+
+
+def test_a_key_that_is_no_utf8_is_explained_and_skipped(tmp_path: Path) -> None:
+    """SQLite stores whatever bytes somebody writes: such a message is found, its row is split, nothing else suffers."""
+    stage = SqliteStage(tmp_path / "shop.db")
+    for _ in range(2):
+        stage.ask(
+            "INSERT INTO pillarbox_message (key, aggregate, type, payload) VALUES (CAST(x'6bff' AS TEXT), 'é', 't', x'')"
+        )
+    stage.ask(
+        "INSERT INTO pillarbox_hold (route, lane, ids, key, state, error)"
+        " VALUES ('all', 0, '[1,2]', CAST(x'6bff' AS TEXT), 'retry', CAST(x'ff' AS TEXT))"
+    )
+    [first, second] = stage.desk.find(["1", "2"])
+    assert (first.key, first.aggregate) == ("k\udcff", "é")
+    assert [s.head.id for s in stage.desk.standings([second]) if s.head] == [1]
+    assert [f.id for f in stage.desk.of_key("k\udcff", "é", 5)] == [1, 2]
+    assert stage.actions.change("skip", stage.picked("retry"), NOTE) == [1]
+    assert stage.ask("SELECT hex(key), state FROM pillarbox_hold ORDER BY seq") == [
+        ("6BFF", "retry"),
+        ("6BFF", "skipped"),
+    ]
+    stage.close()

@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from pillarbox.storage.asked import COUNTED, Count, fitting, found_from, named, route_line, split_ids, standing
-from pillarbox.storage.sqlite.connection import Database, fetch
+from pillarbox.storage.sqlite.connection import Database, fetch, storable
 from pillarbox.storage.sqlite.sql import SQL
 from pillarbox.views import Found, HoldLine, LaneLine, Overview, Pick, Standing, Trouble
 
@@ -75,9 +75,9 @@ class SqliteDesk:
 
     def of_key(self, key: str, aggregate: str | None, limit: int) -> list[Found]:
         with self._database.reading() as conn:
-            unread = [_found(row) for row in run(conn, "desk_of_key", key, aggregate, limit)]
+            unread = [_found(row) for row in run(conn, "desk_of_key", storable(key), aggregate, limit)]
             known = {found.id for found in unread}
-            held = [str(id) for (id,) in run(conn, "desk_held_of_key", key, limit) if id not in known]
+            held = [str(id) for (id,) in run(conn, "desk_held_of_key", storable(key), limit) if id not in known]
             first = [found for found in _find(conn, held) if aggregate in (None, found.aggregate)]
         return sorted([*first, *unread], key=lambda found: found.id)[:limit]
 
@@ -87,7 +87,7 @@ class SqliteDesk:
             for one in found:
                 if one.place in LOGGED:
                     lines = _lines(conn, one)
-                    heads = {line.route: line for line in map(_line, run(conn, "desk_heads", one.key))}
+                    heads = {line.route: line for line in map(_line, run(conn, "desk_heads", storable(one.key)))}
                     rows = run(conn, "desk_standings", one.id)
                     told += [standing((r[0], json.loads(r[1]), *r[2:]), lines, heads.get(r[0])) for r in rows]
         return told
@@ -148,7 +148,7 @@ def _line(row: Sequence[Any]) -> HoldLine:
 
 
 def _lines(conn: sqlite3.Connection, found: Found) -> list[HoldLine]:
-    return [named(_line(row), found) for row in run(conn, "desk_lines_of", found.id, found.key)]
+    return [named(_line(row), found) for row in run(conn, "desk_lines_of", found.id, storable(found.key))]
 
 
 def _lanes(conn: sqlite3.Connection) -> list[LaneLine]:

@@ -11,7 +11,7 @@ from uuid import UUID
 from pillarbox.errors import Refused
 from pillarbox.storage.asked import brief, told
 from pillarbox.storage.holds import HoldRow, Plan, change, replay
-from pillarbox.storage.sqlite.connection import Database, execute
+from pillarbox.storage.sqlite.connection import Database, execute, storable
 from pillarbox.storage.sqlite.desk import run
 from pillarbox.storage.sqlite.sql import SQL
 from pillarbox.views import Found, HoldLine, Note
@@ -62,7 +62,7 @@ class SqliteActions:
                 _skip_held(conn, one)
             for route, id in skip:
                 if id in known:
-                    execute(conn, SQL["act_skip_ahead"], (route, id, known[id].key))
+                    execute(conn, SQL["act_skip_ahead"], (route, id, storable(known[id].key)))
             _nudge(conn, {route for route, _id in skip})
             detail = {"messages": [brief(one) for one in found], "skipped": [list(pair) for pair in skip]}
             _audit(conn, "erase", note, detail)
@@ -104,7 +104,7 @@ def _rows(conn: sqlite3.Connection, seqs: Iterable[int]) -> list[HoldRow]:
 
 
 def _skip_held(conn: sqlite3.Connection, found: Found) -> None:
-    lines = run(conn, "desk_lines_of", found.id, found.key)
+    lines = run(conn, "desk_lines_of", found.id, storable(found.key))
     rows = _rows(conn, {row[0] for row in lines})
     _write(conn, change("skip", rows, {(row.seq, found.id) for row in rows}, "erased"))
 
@@ -120,11 +120,11 @@ def _apply(
 
 def _write(conn: sqlite3.Connection, plan: Plan) -> None:
     for row in plan.rewritten:
-        what = (row.seq, json.dumps(row.ids), row.state, row.attempts, row.unknowns, row.error)
+        what = (row.seq, json.dumps(row.ids), row.state, row.attempts, row.unknowns, storable(row.error))
         execute(conn, SQL["act_rewrite"], what)
     for row in plan.added:
-        place = (row.route, row.lane, json.dumps(row.ids), row.generation, row.key, row.state, row.ahead)
-        execute(conn, SQL["act_insert"], (*place, row.error, row.attempts, row.unknowns))
+        place = (row.route, row.lane, json.dumps(row.ids), row.generation, storable(row.key), row.state, row.ahead)
+        execute(conn, SQL["act_insert"], (*place, storable(row.error), row.attempts, row.unknowns))
     _nudge(conn, plan.routes)
 
 

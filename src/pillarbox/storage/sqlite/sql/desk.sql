@@ -83,11 +83,11 @@ SELECT 'log', m.id, 0, m.message_id, m.key, m.aggregate, m.type, m.topic, m.head
 FROM (SELECT id FROM {schema}message WHERE id > coalesce((SELECT min(cursor) FROM {schema}lane), 0)
       ORDER BY id LIMIT 100000) x
 JOIN {schema}message m ON m.id = x.id CROSS JOIN {schema}clock c
-WHERE m.key = ?1 AND (?2 IS NULL OR m.aggregate = ?2) ORDER BY m.id LIMIT ?3;
+WHERE m.key = CAST(?1 AS TEXT) AND (?2 IS NULL OR m.aggregate = ?2) ORDER BY m.id LIMIT ?3;
 
 -- name: desk_held_of_key
 -- Ids that the live or dead rows of a key hold, in the order of its queue.
-SELECT i.value FROM {schema}route r CROSS JOIN {schema}hold h ON h.route = r.name AND h.lane = 0 AND h.key = ?1
+SELECT i.value FROM {schema}route r CROSS JOIN {schema}hold h ON h.route = r.name AND h.lane = 0 AND h.key = CAST(?1 AS TEXT)
 CROSS JOIN json_each(h.ids) i
 WHERE h.state IN ('retry', 'waiting', 'blocked', 'dead') ORDER BY h.seq, i.key LIMIT ?2;
 
@@ -119,7 +119,7 @@ SELECT h.seq, h.route, h.lane, ?1, NULL, NULL, NULL, h.key, h.generation,
 FROM {schema}hold h CROSS JOIN {schema}clock c WHERE h.seq IN (
   SELECT x.seq FROM {schema}hold x WHERE x.id = ?1
   UNION
-  SELECT x.seq FROM {schema}route r CROSS JOIN {schema}hold x ON x.route = r.name AND x.lane = 0 AND x.key = ?2
+  SELECT x.seq FROM {schema}route r CROSS JOIN {schema}hold x ON x.route = r.name AND x.lane = 0 AND x.key = CAST(?2 AS TEXT)
   WHERE ?1 IN (SELECT i.value FROM json_each(x.ids) i))
 ORDER BY h.seq;
 
@@ -129,7 +129,7 @@ SELECT h.seq, h.route, h.lane, h.id, coalesce(m.message_id, k.message_id), coale
   coalesce(m.type, k.type), h.key, h.generation, h.state, h.attempts, h.unknowns, h.next_attempt_at - c.now, h.error,
   c.now - h.held_at, json_array_length(h.ids) - 1, h.edition
 FROM {schema}route r CROSS JOIN {schema}hold h ON h.seq = (
-  SELECT x.seq FROM {schema}hold x WHERE x.route = r.name AND x.lane = 0 AND x.key = ? AND x.generation = 0
+  SELECT x.seq FROM {schema}hold x WHERE x.route = r.name AND x.lane = 0 AND x.key = CAST(? AS TEXT) AND x.generation = 0
     AND x.state IN ('retry', 'waiting', 'blocked') ORDER BY x.seq LIMIT 1)
 CROSS JOIN {schema}clock c
 LEFT JOIN {schema}message m ON m.id = h.id LEFT JOIN {schema}kept k ON k.id = h.id;
@@ -163,7 +163,7 @@ SELECT seq, route, lane, ids, generation, key, state, ahead, error, attempts, un
 
 -- name: act_rewrite
 -- A hold row as it is to be; one that is due is due now.
-UPDATE {schema}hold SET ids = ?2, state = ?3, attempts = ?4, unknowns = ?5, error = ?6,
+UPDATE {schema}hold SET ids = ?2, state = ?3, attempts = ?4, unknowns = ?5, error = CAST(?6 AS TEXT),
   next_attempt_at = CASE WHEN ?3 = 'retry' THEN (SELECT now FROM {schema}clock) END, edition = edition + 1,
   changed_at = (SELECT now FROM {schema}clock)
 WHERE seq = ?1;
@@ -171,7 +171,7 @@ WHERE seq = ?1;
 -- name: act_insert
 -- A new hold row; one that is due is due now.
 INSERT INTO {schema}hold (route, lane, ids, generation, key, state, ahead, error, attempts, unknowns, next_attempt_at)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, CASE WHEN ?6 = 'retry' THEN (SELECT now FROM {schema}clock) END);
+VALUES (?1, ?2, ?3, ?4, CAST(?5 AS TEXT), ?6, ?7, CAST(?8 AS TEXT), ?9, ?10, CASE WHEN ?6 = 'retry' THEN (SELECT now FROM {schema}clock) END);
 
 -- name: act_generation
 -- The highest generation of a message, whatever the route.
@@ -196,7 +196,7 @@ DELETE FROM {schema}scheduled WHERE message_id = ? RETURNING message_id, aggrega
 -- name: act_skip_ahead
 -- A final row above the cursor, for a route that has not read this message and holds no row of it.
 INSERT INTO {schema}hold (route, lane, ids, key, state, error, ahead)
-SELECT r.name, 0, json_array(?2), ?3, 'skipped', 'erased', 1 FROM {schema}route r WHERE r.name = ?1
+SELECT r.name, 0, json_array(?2), CAST(?3 AS TEXT), 'skipped', 'erased', 1 FROM {schema}route r WHERE r.name = ?1
   AND NOT EXISTS (SELECT 1 FROM {schema}hold h WHERE h.route = ?1 AND h.id = ?2 AND h.generation = 0);
 
 -- name: adopt_identity
