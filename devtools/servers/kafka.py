@@ -244,12 +244,12 @@ class Kafka:
         try:
             partitions = reader.list_topics(topic, timeout=timeout).topics[topic].partitions
             reader.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in partitions])
-            return _drain(reader, len(partitions), time.monotonic() + timeout)
+            return _drain(reader, set(partitions), time.monotonic() + timeout)
         finally:
             reader.close()
 
 
-def _drain(reader: Consumer, open_partitions: int, deadline: float) -> list[Stored]:
+def _drain(reader: Consumer, open_partitions: set[int | None], deadline: float) -> list[Stored]:
     found: list[Stored] = []
     while open_partitions and time.monotonic() < deadline:
         for message in reader.consume(1000, 0.2):
@@ -260,7 +260,7 @@ def _drain(reader: Consumer, open_partitions: int, deadline: float) -> list[Stor
                 where = (message.partition() or 0, message.offset() or 0)
                 found.append(Stored(*where, _key(message.key()), _bytes(message.value()), headers, stamp))
             elif error.code() == KafkaError._PARTITION_EOF:
-                open_partitions -= 1
+                open_partitions.discard(message.partition())  # a broker that came back says it again
             elif error.code() != KafkaError._ALL_BROKERS_DOWN:
                 raise KafkaException(error)
     if open_partitions:
