@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from pillarbox.clock import Clock, SystemClock
+from pillarbox.outcome import Row
 from pillarbox.ports import Changes, Held, InDoubt, Page, Position, RowTuple, Settled
 from pillarbox.storage.postgres import cursor
 from pillarbox.storage.postgres.connection import Database
 from pillarbox.storage.postgres.sql import array, storable
 
 LATE = 1000  # rows of one page; more of them are caught up page by page
+BUDGET = 16 * 2**20  # bytes of payload one read should bring; a limit in rows says nothing of them
+PAYLOAD = Row._fields.index("payload")
+FIRST = 256  # rows of the first read, before anything is known of their size
 
 
 class PostgresSource:
@@ -23,16 +27,26 @@ class PostgresSource:
         self._wait_for_flush = wait_for_flush
         self._late = late
         self._clock = clock or SystemClock()
+        self._rows = FIRST
 
     def read(self, route: str, positions: Mapping[int, Position], limit: int) -> list[Page]:
         if not positions:
             return []
-        head, *rows = self._db.read("read", *question(positions), limit, self._late)
+        limit, late = max(1, min(limit, self._rows // len(positions))), min(self._late, self._rows)
+        head, *rows = self._db.read("read", *question(positions), limit, late)
         drawn, _, now, token, *_ = head
         self._db.trust(token)
+        self._weigh(rows)
         if rows and self._wait_for_flush:
             self._db.run("flush")
-        return [*cursor.pages(positions, rows, cursor.Look(now, drawn, limit, self._late))]
+        return [*cursor.pages(positions, rows, cursor.Look(now, drawn, limit, late))]
+
+    def _weigh(self, rows: Sequence[RowTuple]) -> None:
+        """How many rows the next read may bring: as many as fit if they are like these, and never a sudden crowd."""
+        sample = rows[:: max(1, len(rows) // 32)]
+        if sample:
+            average = 1 + sum(len(row[PAYLOAD]) for row in sample) // len(sample)
+            self._rows = max(1, min(BUDGET // average, self._rows * 4))
 
     def fetch(self, ids: Sequence[int]) -> list[RowTuple]:
         found = {row[0]: row for row in self._db.read("fetch", array(ids))} if ids else {}
