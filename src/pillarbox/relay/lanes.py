@@ -45,6 +45,7 @@ class Window:
         self.stopped: dict[OrderKey, Stopped] = {}
         self.replays: dict[Handle, Entry] = {}
         self.ahead: dict[int, Held] = {}  # ids above the cursor whose hold row speaks for them
+        self.to_catch: set[int] = set()  # ids the cursor has passed whose hold row may still say that it has not
         self.touched: dict[OrderKey, Stopped] = {}  # keys with something to write
         self.gone: list[Held] = []  # hold rows whose messages are all delivered
         self.unpassed = 0

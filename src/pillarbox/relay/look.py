@@ -60,11 +60,28 @@ def _look_at_key(window: Window, key: OrderKey, rows: list[Held]) -> None:
     stopped.live.clear()
     stopped.live.extend(failed)
     stopped.behind.extendleft(reversed(in_log))
-    stopped.runs.clear()
-    stopped.runs.extend(Run(row) for row in rows)
-    window.touched.pop(key, None)
+    _look_at_runs(window, stopped, rows)
+    if any(run.dirty for run in stopped.runs) or any(entry.verdict for entry in failed):
+        window.touched[key] = stopped
+    else:
+        window.touched.pop(key, None)
     if stopped.is_empty:
         del window.stopped[key]
+
+
+def _look_at_runs(window: Window, stopped: Stopped, rows: list[Held]) -> None:
+    """The rows as they are, but for what is delivered or buried already and could not be written: the operator's
+    change came between."""
+    over = {run.held.seq: set(run.held.ids) - set(run.left) for run in stopped.runs}
+    stopped.runs.clear()
+    for row in rows:
+        run = Run(row)
+        run.left = deque(id_ for id_ in row.ids if id_ not in over.get(row.seq, ()))
+        run.dirty = len(run.left) < len(row.ids)
+        if run.left:
+            stopped.runs.append(run)
+        else:
+            window.gone.append(row)
 
 
 def _look_at_replays(window: Window, rows: list[Held], now: float) -> None:
@@ -74,6 +91,8 @@ def _look_at_replays(window: Window, rows: list[Held], now: float) -> None:
             del window.replays[handle]
     for handle, row in seen.items():
         known = window.replays.get(handle)
-        if known is not None and (known.sent or (known.run is not None and known.run.held.edition == row.edition)):
+        is_same = known is not None and known.run is not None and known.run.held.edition == row.edition
+        if known is not None and (known.sent or is_same):
+            window.nudged = window.nudged or not is_same
             continue
         window.replays[handle] = revive(Run(row), row.ids[0], None, now)

@@ -12,6 +12,7 @@ from pillarbox.relay.lanes import Window
 
 LONGEST_RUN = 1_000  # ids in one row of `hold`
 LONGEST_ERROR = 2_000  # characters
+UNKNOWN = -1  # an edition that no row has
 
 
 class Birth(NamedTuple):
@@ -142,7 +143,7 @@ def _is_above(p: Plan, id_: int) -> bool:
 
 
 def _verdicts(w: Window) -> list[Entry]:
-    heads = [s.head for s in w.touched.values() if s.head is not None]
+    heads = [s.head for s in w.touched.values() if s.head is not None and not s.is_stale]
     replays = list(w.replays.values())
     return [e for e in heads + replays if e.verdict and not e.sent]
 
@@ -197,7 +198,7 @@ def _update_runs(p: Plan, now: float) -> None:
     """Rows that are partly delivered, or whose head was tried again."""
     buried = {id(e.run) for e in p.buried if e.run is not None and len(e.run.left) <= 1}
     for stopped in p.window.touched.values():
-        for run in stopped.runs:
+        for run in stopped.runs if not stopped.is_stale else ():
             if run.dirty and id(run) not in buried:
                 p.changed.append(_new_state(p, stopped, run, now))
     for entry in p.window.replays.values():
@@ -215,9 +216,12 @@ def _new_state(p: Plan, stopped: Stopped, run: Run, now: float) -> Held:
 
 def _catch_up(p: Plan) -> None:
     """The cursor passes what was written ahead of it."""
+    w = p.window
+    p.caught += [id_ for id_ in w.to_catch if id_ in w.ahead and id_ not in p.caught]
+    w.to_catch.clear()
     changing = {h.seq for h in p.changed}
     for id_ in p.caught:
-        held = p.window.ahead[id_]
+        held = w.ahead[id_]
         if held.seq in changing:
             p.changed = [h._replace(ahead=False) if h.seq == held.seq else h for h in p.changed]
         else:
@@ -231,20 +235,42 @@ def apply(p: Plan, settled: Settled) -> int:
     """Memory as it is after the settle; how many messages the cursor passed."""
     w = p.window
     w.gone = []
-    w.nudged = w.nudged or settled.stale
     for birth, seq in zip(p.births, settled.seqs, strict=True):
         _born(w, birth, seq)
-    runs = _runs_by_seq(w) if p.changed else {}
-    for held in p.changed:
-        _rewritten(w, held, runs.get(held.seq))
+    if settled.stale:
+        _unsure(p)
+    else:
+        runs = _runs_by_seq(w) if p.changed else {}
+        for held in p.changed:
+            _rewritten(w, held, runs.get(held.seq))
     for entry in p.buried:
         _now_dead(w, entry)
     w.saved = p.position()
     passed = _forget_passed(p)
     for id_ in p.caught:
-        w.ahead.pop(id_, None)
+        if id_ not in w.to_catch:
+            w.ahead.pop(id_, None)
     w.touched = {k: s for k, s in w.touched.items() if _still_touched(s)}
     return passed
+
+
+def _unsure(p: Plan) -> None:
+    """An operator was there: some changed row is his and was left as it is, and nobody says which. What was inserted
+    is there. The keys of all of them wait for a look; until then no row of theirs is known."""
+    w = p.window
+    w.nudged = True
+    unknown = {held.seq for held in p.changed}
+    for stopped in w.stopped.values():
+        for run in stopped.runs:
+            if run.held.seq in unknown:
+                run.held, run.dirty = run.held._replace(edition=UNKNOWN), False
+                stopped.is_stale = True
+    for entry in w.replays.values():
+        if entry.run is not None and entry.run.held.seq in unknown:
+            entry.run.held, entry.run.dirty = entry.run.held._replace(edition=UNKNOWN), False
+    born = {id(e) for birth in p.births for e in birth.entries}
+    p.buried = [e for e in p.buried if e.generation or id(e) in born]
+    w.to_catch.update(id_ for id_ in p.caught if w.ahead[id_].seq in unknown)
 
 
 def _still_touched(stopped: Stopped) -> bool:
