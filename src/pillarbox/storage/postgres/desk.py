@@ -15,8 +15,7 @@ LOGGED = ("log", "kept")
 PATIENCE = 30.0  # seconds; a person waits longer than a relay, a stuck server longer still
 LOOK = (
     "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY",
-    "SET LOCAL jit = off",
-    "SET LOCAL enable_seqscan = off",
+    *(f"SET LOCAL {setting} = off" for setting in ("jit", "enable_seqscan", "enable_bitmapscan")),
 )
 
 

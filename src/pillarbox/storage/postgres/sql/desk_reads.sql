@@ -62,7 +62,8 @@ FROM {schema}.segment s ORDER BY s.n;
 -- Rows and messages of each route in `hold` by state, at most ten thousand rows a state, and the oldest message held.
 SELECT h.route, h.state, count(*), sum(cardinality(h.ids)), (array_agg(h.lane ORDER BY h.id))[1], min(h.id)
 FROM unnest(ARRAY['retry', 'waiting', 'blocked', 'dead']) s(state) CROSS JOIN LATERAL (
-  SELECT x.route, x.state, x.ids, x.lane, x.id FROM {schema}.hold x WHERE x.state = s.state ORDER BY x.seq LIMIT 10000) h
+  SELECT x.route, x.state, x.ids, x.lane, x.id FROM {schema}.hold x
+  WHERE x.state >= s.state AND x.state <= s.state ORDER BY x.state, x.seq LIMIT 10000) h
 GROUP BY h.route, h.state;
 
 -- name: desk_age
@@ -77,7 +78,7 @@ WITH most AS MATERIALIZED (
   SELECT h.route, h.state, h.error, count(*) AS n, min(h.id) AS first, (array_agg(h.lane ORDER BY h.id))[1] AS lane
   FROM unnest(ARRAY['retry', 'blocked', 'dead']) s(state) CROSS JOIN LATERAL (
     SELECT x.route, x.state, left(x.error, 300) AS error, x.id, x.lane FROM {schema}.hold x
-    WHERE x.state = s.state ORDER BY x.seq DESC LIMIT 10000) h
+    WHERE x.state >= s.state AND x.state <= s.state ORDER BY x.state DESC, x.seq DESC LIMIT 10000) h
   GROUP BY h.route, h.state, h.error ORDER BY n DESC LIMIT 20)
 SELECT t.route, t.state, t.error, t.n, coalesce(
   (SELECT m.message_id FROM {schema}.message m WHERE m.lane = t.lane AND m.id = t.first),
@@ -119,8 +120,10 @@ WITH log AS MATERIALIZED (
   FROM unnest($1::uuid[]) w(id) JOIN {schema}.message m ON m.message_id = w.id
   UNION ALL
   SELECT m.id, m.lane, m.message_id, m.key, m.aggregate, m.type, m.topic, m.headers, m.created_at
-  FROM unnest($2::bigint[]) w(id) CROSS JOIN {schema}.installation i
-  CROSS JOIN generate_series(0, i.lanes - 1) g(lane) JOIN {schema}.message m ON m.lane = g.lane AND m.id = w.id),
+  FROM unnest($2::bigint[]) w(id) CROSS JOIN {schema}.installation i CROSS JOIN generate_series(0, i.lanes - 1) g(lane)
+  CROSS JOIN LATERAL ( -- the limit keeps the planner from joining by (xid, id), which walks that index
+    SELECT x.id, x.lane, x.message_id, x.key, x.aggregate, x.type, x.topic, x.headers, x.created_at
+    FROM {schema}.message x WHERE x.lane = g.lane::int2 AND x.id = w.id ORDER BY x.lane, x.id LIMIT 1) m),
 kept AS MATERIALIZED (
   SELECT k.id, k.lane, k.message_id, k.key, k.aggregate, k.type, k.topic, k.headers, k.created_at
   FROM unnest($1::uuid[]) w(id) JOIN {schema}.kept k ON k.message_id = w.id
@@ -236,14 +239,14 @@ SELECT h.* FROM unnest($1::text[]) s(state) CROSS JOIN LATERAL (
   FROM {schema}.hold h LEFT JOIN LATERAL (
     SELECT m.message_id, m.aggregate, m.type FROM {schema}.message m WHERE m.lane = h.lane AND m.id = h.id
     UNION ALL SELECT k.message_id, k.aggregate, k.type FROM {schema}.kept k WHERE k.id = h.id LIMIT 1) m ON true
-  WHERE h.state = s.state AND h.seq > $2::bigint
+  WHERE h.state >= s.state AND h.state <= s.state AND h.seq > $2::bigint
     AND ($3::text IS NULL OR h.route = $3::text)
     AND ($4::text IS NULL OR m.aggregate = $4::text)
     AND ($5::text IS NULL OR h.key = $5::text)
     AND ($6::text IS NULL OR m.type = $6::text)
     AND ($7::text IS NULL OR strpos(lower(h.error), lower($7::text)) > 0)
     AND ($8::float8 IS NULL OR h.held_at >= now() - make_interval(secs => $8::float8))
-  ORDER BY h.seq LIMIT $9::int) h
+  ORDER BY h.state, h.seq LIMIT $9::int) h -- a range, ordered by both, walks (state, seq) alone
 ORDER BY h.seq LIMIT $9::int;
 
 -- name: desk_scheduled
