@@ -241,6 +241,9 @@ class Sink(Protocol):
     def fence(self, route: str, lane: int, term: int) -> None:
         """From now on take nothing from older owners of this lane, if the traits say `fenced`; else nothing."""
 
+    def warnings(self) -> list[str]:
+        """What makes an acceptance worth less than it should be, as far as is known now: shown, never acted on."""
+
     def close(self) -> None:
         """End in good order, after all answers have come."""
 

@@ -105,5 +105,8 @@ class MemorySink:
     def fence(self, route: str, lane: int, term: int) -> None:
         self.fences[route, lane] = term
 
+    def warnings(self) -> list[str]:
+        return []
+
     def close(self) -> None:
         self.hang_up()

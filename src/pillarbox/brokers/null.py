@@ -46,5 +46,8 @@ class NullSink:
     def fence(self, route: str, lane: int, term: int) -> None:
         """There is nothing to fence."""
 
+    def warnings(self) -> list[str]:
+        return []
+
     def close(self) -> None:
         self._accepted = []

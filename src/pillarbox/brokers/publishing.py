@@ -158,6 +158,9 @@ class PublishSink:
     def fence(self, route: str, lane: int, term: int) -> None:
         """Nothing here can tell an old owner from a new one."""
 
+    def warnings(self) -> list[str]:
+        return []
+
     def close(self) -> None:
         session, self._session = self._session, None
         if session is not None:

@@ -125,6 +125,7 @@ class Engine:
         self._take_up_routes(survey, now)
         for service in self.services.values():
             service.look(survey, now)
+            service.warn()
             self._share(service, survey, now)
 
     def _first_look(self) -> None:

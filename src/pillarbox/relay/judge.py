@@ -160,8 +160,9 @@ class Judge:
         self.flight.first.extendleft(reversed(rest))
         self.sweep()
 
-    def one_failed(self, item: Item, answer: Failed, now: float) -> None:
-        """One message was not accepted: it gets an entry, and its key stops."""
+    def one_failed(self, item: Item, answer: Failed, now: float, *, sent: bool = True) -> None:
+        """One message was not accepted: it gets an entry, and its key stops. What was not even sent, because its
+        destination is known to be away, says nothing about the sink."""
         window = self.window_of(item)
         if window is None:
             return
@@ -171,6 +172,8 @@ class Judge:
             self._refused(entry, now)
         else:
             self._missed(entry, answer, now)
+            if sent:
+                self.note_failure(now, answer.error)
         if entry.run is not None or entry.verdict:
             window.touch(entry)
 
@@ -196,7 +199,6 @@ class Judge:
         if entry.failed == "?":
             entry.before = frozenset(self.flight.wire)
             self.failing[entry.handle] = entry
-        self.note_failure(now, answer.error)
 
     def note_failure(self, now: float, reason: str) -> None:
         """One more failing answer of the sink, nothing accepted between."""

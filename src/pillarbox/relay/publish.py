@@ -152,7 +152,7 @@ class Publisher:
                           if e.row is not None and not (window.leaving and e.has_failed)]  # fmt: skip
         if len(items) < room:
             self._look_at = now + LOOK_PAUSE
-        return items[:room]
+        return items if len(items) <= room else _longest_due(items)[:room]
 
     def _take_ready(self, room: int) -> list[RowTuple]:
         """Rows from the lanes in turn, each lane's in read order."""
@@ -338,10 +338,21 @@ class _Sifting:
             p.sink_is_away(self.now, next(iter(self.away.values()), "nothing can be sent"))
         for item, failed in self.judged:
             p.judge.free_key(item)  # what was parked behind it is swept behind it
-            p.judge.one_failed(item, failed, self.now)
+            p.judge.one_failed(item, failed, self.now, sent=False)
         if self.judged:
             p.judge.sweep()
         return self.items, self.records
+
+
+def _longest_due(entries: list[Item]) -> list[Item]:
+    """A key's together and in order; the key whose head has been due for longest first, so that one probe at a time
+    reaches them all."""
+    heads: dict[tuple[int, OrderKey, int], float] = {}
+    places = [(e.lane, e.key, e.generation and e.id) for e in entries if isinstance(e, Entry)]
+    for place, entry in zip(places, entries, strict=True):
+        heads.setdefault(place, entry.next_at if isinstance(entry, Entry) else 0.0)
+    order = sorted(range(len(entries)), key=lambda at: heads[places[at]])
+    return [entries[at] for at in order]
 
 
 def _handle(item: Item) -> Handle:

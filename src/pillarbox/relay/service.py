@@ -49,6 +49,7 @@ class RouteService:
         self.flight = Flight(sink)
         self.judge = Judge(route, definition["sink"], self.flight, self.windows, self.done, emit=emit)
         self.nudge: int | None = None
+        self.warned: list[str] = []
         self.next_settle = 0.0
         self.next_read = 0.0
         self.poll = config.poll_min
@@ -116,6 +117,13 @@ class RouteService:
                 given_up = look(self.windows[lane], [h for h in held if h.lane == lane], now)
                 self.judge.drop_parked(given_up)
                 self.judge.forget_failing(self.windows[lane])
+
+    def warn(self) -> None:
+        """Say once what makes this sink's acceptance worth less than it should be, and when that has ended."""
+        said = self.sink.warnings() if self.flight.is_open else self.warned
+        if said != self.warned:
+            self.warned = said
+            self.emit(ev.Warned("sink_durability", "; ".join(said) or f"sink {self.sink_name} is well", bool(said)))
 
     def give_back(self, count: int) -> None:
         """R13: stop reading so many lanes; `released` tells when they can go."""

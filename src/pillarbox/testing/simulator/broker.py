@@ -301,6 +301,9 @@ class SimSink:
         at = (route, lane)
         self.broker.fences[at] = max(term, self.broker.fences.get(at, 0))
 
+    def warnings(self) -> list[str]:
+        return []
+
     def close(self) -> None:
         if self.session is not None and self.session.unanswered:
             raise Broken("CLOSE: a session was closed with messages unanswered")
