@@ -10,14 +10,13 @@ from pillarbox.clock import Clock
 from pillarbox.config import RelayConfig
 from pillarbox.errors import DatabaseUnavailable, PillarboxError, Retryable
 from pillarbox.ports import Chores, InDoubt, Leases, RouteState, Sink, Source, Survey, Taken
+from pillarbox.relay.chores import ChoreWork
 from pillarbox.relay.service import RouteService
 from pillarbox.relay.tenure import Tenure
 from pillarbox.retry import backoff
 
 Propose = Callable[[Survey], None]
 RECONNECT_FIRST, RECONNECT_LONGEST = 0.05, 1.0
-CHORE_PAUSE = 0.5  # seconds between two looks for messages that are due
-DUE_AT_ONCE = 1_000
 
 
 class Engine:
@@ -30,7 +29,7 @@ class Engine:
     ) -> None:  # fmt: skip
         self.source = source
         self.leases = leases
-        self.chores = chores
+        self.chores = ChoreWork(chores, config, emit)
         self.sinks = sinks
         self.config = config
         self.clock = clock
@@ -45,7 +44,6 @@ class Engine:
         self.lost_reason = ""
         self._failures = 0
         self._retry_at = float("-inf")
-        self._next_chores = float("-inf")
         self.routes: list[RouteState] = []
         self.looked = False
 
@@ -81,8 +79,8 @@ class Engine:
         for service in list(self.services.values()):
             sleep = min(sleep, service.step(now, self.tenure.may_send()))
             self._let_go(service)
-        if now >= self._next_chores and not self.stopping:
-            self._do_chores(now)
+        if not self.stopping and self.tenure.may_send():
+            self.chores.step(now, self.routes)
         return sleep
 
     def _check_deadline(self, now: float) -> None:
@@ -203,24 +201,6 @@ class Engine:
         released = service.released()
         if released:
             self.tenure.give_back(service.route, released)
-
-    # ---------------------------------------------------------------- chores
-
-    def _do_chores(self, now: float) -> None:
-        self._next_chores = now + CHORE_PAUSE
-        if not self.tenure.may_send():
-            return
-        try:
-            moved = self.chores.move_due(DUE_AT_ONCE)
-            if moved:
-                self.emit(ev.ScheduledMoved(moved))
-            if moved >= DUE_AT_ONCE:
-                self._next_chores = now
-            buried = self.chores.judge_unrouted(self.routes, self.config.unrouted == "dead")
-            if buried:
-                self.emit(ev.UnroutedFound(buried))
-        except Retryable as e:
-            self.emit(ev.ChoreFailed("scheduled, unrouted", str(e)))
 
     # ---------------------------------------------------------------- the end
 

@@ -12,7 +12,7 @@ from pillarbox import crashpoints
 from pillarbox.errors import SinkUnavailable
 from pillarbox.outcome import Handle, Record, SinkClass
 from pillarbox.ports import RowTuple, Sink
-from pillarbox.relay.holds import Entry
+from pillarbox.relay.lane.holds import Entry
 
 Item = RowTuple | Entry
 

@@ -7,11 +7,10 @@ from random import Random
 
 from pillarbox import events as ev
 from pillarbox.outcome import Failed, Handle, Outcome
-from pillarbox.relay.breaker import Breaker
 from pillarbox.relay.flight import Batch, Flight, Item
-from pillarbox.relay.holds import Entry, OrderKey
-from pillarbox.relay.lanes import Done, Window
-from pillarbox.retry import Policy, backoff, spread
+from pillarbox.relay.lane.holds import Entry, OrderKey
+from pillarbox.relay.lane.window import Done, Window
+from pillarbox.retry import Breaker, Policy, backoff, spread
 
 FIRST_MISS, LONGEST_MISS = 0.2, 4.0  # seconds before a message that failed without a refusal is tried again
 

@@ -10,15 +10,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pillarbox import crashpoints
 from pillarbox import events as ev
 from pillarbox.clock import Clock
-from pillarbox.outcome import Failed, Handle, Outcome, Record
+from pillarbox.outcome import Record
 from pillarbox.ports import RowTuple
 from pillarbox.relay.encode import CannotEncode, Encode
 from pillarbox.relay.flight import Flight, Item, try_open
-from pillarbox.relay.holds import Entry, OrderKey
 from pillarbox.relay.judge import Judge
-from pillarbox.relay.lanes import Window
+from pillarbox.relay.lane.holds import Entry, OrderKey
+from pillarbox.relay.lane.window import Window
+from pillarbox.relay.sift import Sifting
 
-MANY_FAILING = 8  # from so many on a probe is one of them, not a message that was never tried
+MANY_FAILING = 8  # from so many on each second probe is one of them, not a message that was never tried
 LOOK_PAUSE = 0.01  # seconds between two looks through the stopped keys
 
 
@@ -37,6 +38,7 @@ class Publisher:
         self._away_since: float | None = None
         self._away: dict[str, str] = {}
         self._turn = 0
+        self._first_lane = 0
 
     # ---------------------------------------------------------------- answers
 
@@ -107,7 +109,8 @@ class Publisher:
         """What goes next: what an ended session left first, then what failed and is due, then what is ready."""
         if self.flight.first:
             return self._sift([self._take_first(room, now)], now)
-        fresh_first = self.judge.breaker.is_open and len(self.judge.failing) < MANY_FAILING
+        fresh_first = self.judge.breaker.is_open and (len(self.judge.failing) < MANY_FAILING or self._turn % 2 == 0)
+        self._turn += 1
         entries: list[Item] = [] if fresh_first else self._take_entries(room, now)
         chosen = self._sift(self._chunks(entries, room), now) if entries or self._away else self._fresh(room, now)
         if fresh_first and not chosen[0]:
@@ -158,9 +161,9 @@ class Publisher:
         """Rows from the lanes in turn, each lane's in read order."""
         rows: list[RowTuple] = []
         windows = list(self.windows.values())
-        self._turn += 1
+        self._first_lane += 1
         for at in range(len(windows)):
-            window = windows[(at + self._turn) % len(windows)]
+            window = windows[(at + self._first_lane) % len(windows)]
             ready = window.ready
             if not ready:
                 continue
@@ -249,7 +252,7 @@ class Publisher:
 
     def _sift(self, chunks: Iterable[Sequence[Item]], now: float) -> tuple[list[Item], list[Record]]:
         """Slow path: item by item, set apart what cannot be encoded and what has nowhere to go."""
-        sifting = _Sifting(self, now)
+        sifting = Sifting(self, now)
         for chunk in chunks:
             pairs = [self._encoded(item) for item in chunk]
             sifting.away = self._ask_away([r for _, r, _ in pairs if r is not None], now)
@@ -277,83 +280,13 @@ class Publisher:
             self.judge.emit(ev.SinkDown(self.judge.route, self.judge.sink, reason))
 
 
-class _Sifting:
-    """One pass over items of which some cannot go: order is kept for every key, also against what is on the wire."""
-
-    def __init__(self, publisher: Publisher, now: float) -> None:
-        self.p = publisher
-        self.away: dict[str, str] = {}
-        self.well = False  # R10: the sink accepts other things, so these destinations alone are away
-        self.now = now
-        self.items: list[Item] = []
-        self.records: list[Record] = []
-        self.back: list[Item] = []
-        self.judged: list[tuple[Item, Failed]] = []
-        self.moving: set[OrderKey] | None = None  # keys on the wire or going now, or that must wait
-        self.waiting: set[OrderKey] = set()
-
-    def take(self, item: Item, record: Record | None, problem: str) -> None:
-        """Decide on one."""
-        judge = self.p.judge
-        key = judge.key_of(item)
-        window = judge.window_of(item)
-        if window is None:
-            return
-        if key in self.waiting:
-            self.back.append(item)
-        elif record is not None and record[1] not in self.away:
-            self.items.append(item)
-            self.records.append(record)
-            self._keys().add(key)
-        elif key in self._keys():
-            self._wait(key, item)
-        elif record is None:
-            self._judge(item, key, Failed(_handle(item), Outcome.REFUSED, problem))
-        elif self.well or isinstance(item, Entry):
-            self._judge(item, key, Failed(_handle(item), Outcome.UNAVAILABLE, self.away[record[1]]))
-        else:
-            self._wait(key, item)
-
-    def _keys(self) -> set[OrderKey]:
-        if self.moving is None:
-            judge, wire = self.p.judge, self.p.flight.wire
-            self.moving = {judge.key_of(batch.items[handle]) for handle, batch in wire.items()}
-        return self.moving
-
-    def _wait(self, key: OrderKey, item: Item) -> None:
-        self.waiting.add(key)
-        self.back.append(item)
-
-    def _judge(self, item: Item, key: OrderKey, failed: Failed) -> None:
-        self.waiting.add(key)
-        if isinstance(item, Entry):
-            item.goes_out()
-        self.judged.append((item, failed))
-
-    def finish(self) -> tuple[list[Item], list[Record]]:
-        """Put back what must wait, stop the keys of what failed."""
-        p = self.p
-        p.put_back([*self.back, *p.take_behind(self.back)])
-        if self.back and not (self.items or self.judged or p.flight.wire):
-            p.sink_is_away(self.now, next(iter(self.away.values()), "nothing can be sent"))
-        for item, failed in self.judged:
-            p.judge.free_key(item)  # what was parked behind it is swept behind it
-            p.judge.one_failed(item, failed, self.now, sent=False)
-        if self.judged:
-            p.judge.sweep()
-        return self.items, self.records
-
-
 def _longest_due(entries: list[Item]) -> list[Item]:
-    """A key's together and in order; the key whose head has been due for longest first, so that one probe at a time
-    reaches them all."""
-    heads: dict[tuple[int, OrderKey, int], float] = {}
+    """A key's together and in order. First those whose destination has not failed them, then whose head has been due
+    for longest: one probe at a time must reach them all."""
+    heads: dict[tuple[int, OrderKey, int], tuple[bool, float]] = {}
     places = [(e.lane, e.key, e.generation and e.id) for e in entries if isinstance(e, Entry)]
     for place, entry in zip(places, entries, strict=True):
-        heads.setdefault(place, entry.next_at if isinstance(entry, Entry) else 0.0)
+        if isinstance(entry, Entry):
+            heads.setdefault(place, (entry.failed != "", entry.next_at))
     order = sorted(range(len(entries)), key=lambda at: heads[places[at]])
     return [entries[at] for at in order]
-
-
-def _handle(item: Item) -> Handle:
-    return item.handle if isinstance(item, Entry) else item[0]

@@ -13,19 +13,18 @@ from pillarbox.outcome import Handle
 from pillarbox.ports import Leases, Sink, Source, Survey, Taken
 from pillarbox.relay.encode import encoder
 from pillarbox.relay.flight import Flight
-from pillarbox.relay.holds import NEVER, Entry, revive
 from pillarbox.relay.judge import Judge
-from pillarbox.relay.lanes import Window
-from pillarbox.relay.look import look
+from pillarbox.relay.lane.holds import NEVER, Entry
+from pillarbox.relay.lane.look import look
+from pillarbox.relay.lane.plan import plan
+from pillarbox.relay.lane.window import Window
 from pillarbox.relay.publish import Publisher
-from pillarbox.relay.settle import Plan, apply, plan
+from pillarbox.relay.read import Reader
+from pillarbox.relay.settle import Settler
 from pillarbox.retry import Policy
 from pillarbox.routing import compile_match
 
-SETTLE_PAUSE, SETTLE_SHARE, LONGEST_SETTLE_PAUSE = 0.1, 20, 1.0  # a pause of twenty times the last settle
-IDLE_SAVE = 60.0  # a lane with nothing to settle saves how far it has looked, so that segments can go
-LOADED_AT_ONCE = 64  # messages of one stopped key
-FRESH_A_LANE = 250
+ANSWER_POLL = 0.002  # seconds between two looks for answers while something is on the wire
 
 
 class RouteService:
@@ -36,7 +35,6 @@ class RouteService:
         *, config: RelayConfig, clock: Clock, emit: ev.Emit, lease_holds: Callable[[], bool],
     ) -> None:  # fmt: skip
         self.route = route
-        self.source = source
         self.leases = leases
         self.sink = sink
         self.sink_name: str = definition["sink"]
@@ -50,18 +48,16 @@ class RouteService:
         self.judge = Judge(route, definition["sink"], self.flight, self.windows, self.done, emit=emit)
         self.nudge: int | None = None
         self.warned: list[str] = []
-        self.next_settle = 0.0
-        self.next_read = 0.0
-        self.poll = config.poll_min
+        self.reader = Reader(route, source, self.windows, config)
+        self.settler = Settler(source, self.judge, clock)
         self.next_definition: dict[str, Any] | None = None
-        self.is_caught_up = False  # the last read found nothing
         self._execute(definition)
 
     def _execute(self, definition: dict[str, Any]) -> None:
         c = self.config
         self.definition = definition
         self.next_definition = None
-        self.wanted = compile_match(definition)
+        self.reader.wanted = compile_match(definition)
         self.ordered = definition.get("order", "key") == "key"
         self.judge.policy = Policy(c.attempts, c.backoff_base, c.backoff_max, c.jitter)
         self.judge.blocks = definition.get("after_last_attempt") == "block"
@@ -86,7 +82,7 @@ class RouteService:
             window.settled_at = now
             window.load([h for h in held if h.lane == t.lane], now)
             self.windows[t.lane] = window
-        self.next_read = 0.0
+        self.reader.next_at = 0.0
 
     def lose(self, lanes: Iterable[int], reason: str, now: float) -> None:
         """These lanes are not ours any more, or in doubt: hang up on what is on the wire, then forget them."""
@@ -156,17 +152,17 @@ class RouteService:
         publisher = self.publisher
         worked = publisher.collect(now)
         publisher.check_deadline(now)
-        if now >= self.next_settle:
+        if now >= self.settler.next_at:
             self.settle(now)
         if may_send:
-            if now >= self.next_read:
-                worked += self.read(now)
-            self._load_hungry(now)
+            if now >= self.reader.next_at and self.next_definition is None:
+                worked += self.reader.read(now)
+            self.reader.load_hungry(now)
             if self.next_definition is None:
                 worked += self._send(now)
         if worked:
             return 0.0
-        return max(0.0, min(self.next_read - now, 0.002 if self.flight.wire else self.poll))
+        return max(0.0, min(self.reader.next_at - now, ANSWER_POLL if self.flight.wire else self.reader.poll))
 
     def _send(self, now: float) -> int:
         count = sent = self.publisher.send_some(now, self.lease_holds)
@@ -175,96 +171,9 @@ class RouteService:
             count += sent
         return count
 
-    def read(self, now: float) -> int:
-        """The next page of every lane that has room."""
-        c = self.config
-        if self.next_definition is not None:
-            return 0
-        reading = [w for w in self.windows.values() if not w.leaving and w.room(c.window) > 0 and self._keys_fit(w)]
-        if not reading or sum(w.bytes for w in self.windows.values()) >= c.buffer_bytes:
-            self.next_read = now + self.config.poll_min
-            return 0
-        limit = min(c.batch, c.window, max(FRESH_A_LANE, c.batch // len(reading)))
-        pages = self.source.read(self.route, {w.lane: w.reading for w in reading}, limit)
-        crashpoints.here("read.after")
-        count = 0
-        for page in pages:
-            self.windows[page.lane].admit(page, self.wanted)
-            count += len(page.rows)
-        self.is_caught_up = not count and len(reading) == len(self.windows)
-        self.poll = c.poll_min if count else min(c.poll_max, self.poll * 1.5)
-        self.next_read = now if count >= limit else now + self.poll
-        return count
-
-    def _keys_fit(self, window: Window) -> bool:
-        return len(window.stopped) < self.config.held_keys
-
-    def _load_hungry(self, now: float) -> None:
-        """Fetch the messages whose turn has come behind stopped keys, and replays."""
-        wanted: list[tuple[Window, Entry]] = []
-        for window in self.windows.values():
-            for stopped in window.hungry():
-                if window.leaving and stopped.runs:
-                    continue  # what is in `hold` waits for the next owner
-                run, ids = stopped.next_ids(LOADED_AT_ONCE)
-                if run is None:
-                    entries = [Entry(window.lane, i, stopped.key, None) for i in ids]
-                else:
-                    entries = [revive(run, i, None, now) for i in ids]
-                for entry in entries:
-                    entry.key = stopped.key
-                stopped.make_live(entries)
-                wanted += [(window, e) for e in entries]
-            if not window.leaving:
-                wanted += [(window, e) for e in window.replays.values() if e.row is None and e.may_send(now)]
-        if wanted:
-            rows = {row[0]: row for row in self.source.fetch(sorted({e.id for _, e in wanted}))}
-            for _, entry in wanted:
-                entry.row = rows.get(entry.id, ())  # (): it is gone, and will be refused
-
-    # ---------------------------------------------------------------- settling
-
-    def settle(self, now: float) -> int:
-        """Move the cursors of all lanes that have something finished, in one statement; how many were passed."""
-        plans = [p for p in (plan(w, now) for w in self.windows.values()) if p is not None]
-        idle = [Plan(w) for w in self.windows.values() if self._may_save_idle(w, now)]
-        covered = {p.window.lane for p in plans}
-        plans += [p for p in idle if p.window.lane not in covered]
-        if not plans:
-            self.next_settle = now + SETTLE_PAUSE / 4
-            return 0
-        burials = any(p.buried for p in plans)
-        started = self.clock.mono()
-        crashpoints.here("bury.before" if burials else "settle.before")
-        settled = self.source.settle(self.route, [p.changes() for p in plans])
-        crashpoints.here("bury.after" if burials else "settle.after")
-        took = self.clock.mono() - started
-        self.next_settle = now + min(LONGEST_SETTLE_PAUSE, max(SETTLE_PAUSE, SETTLE_SHARE * took))
-        passed = 0
-        for p in plans:
-            window = p.window
-            if window.lane in settled:
-                self._told(p)
-                passed += apply(p, settled[window.lane])
-                window.settled_at = now
-        self.lose([p.window.lane for p in plans if p.window.lane not in settled], "deposed", now)
-        self.emit(ev.Settled(self.route, len(plans), passed, took))
-        return passed
-
-    def _may_save_idle(self, w: Window, now: float) -> bool:
-        return not w.pages and w.reading != w.saved and now - w.settled_at >= IDLE_SAVE
-
-    def _told(self, p: Plan) -> None:
-        """Emit what this settle makes durable."""
-        for entry in p.buried:
-            self.judge.failing.pop(entry.handle, None)
-            self.emit(ev.MessageBuried(self.route, entry.id, entry.tries, entry.error))
-        for birth in p.births:
-            for entry in birth.entries:
-                if birth.held.state == "blocked":
-                    self.emit(ev.MessageBlocked(self.route, entry.id, entry.tries, entry.error))
-                elif birth.held.state == "retry" and entry.failed == "!":
-                    self.emit(ev.MessageSetAside(self.route, entry.id, entry.error))
+    def settle(self, now: float) -> None:
+        """Move the cursors; a lane that turns out not to be ours is forgotten."""
+        self.lose(self.settler.settle(now), "deposed", now)
 
     # ---------------------------------------------------------------- change and end
 
@@ -285,7 +194,7 @@ class RouteService:
     @property
     def is_idle(self) -> bool:
         """The log is read to its end, nothing is on the wire, and nothing is ready to be sent or settled."""
-        if self.flight.wire or not (self.is_caught_up or not self.windows):
+        if self.flight.wire or not (self.reader.is_caught_up or not self.windows):
             return False
         waits_for_sink = self.judge.breaker.is_open
         return waits_for_sink or all(

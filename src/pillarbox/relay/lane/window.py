@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from pillarbox.outcome import Handle
 from pillarbox.ports import Held, Page, Position, RowTuple
-from pillarbox.relay.holds import LIVE_STATES, Entry, OrderKey, Run, Stopped, revive
+from pillarbox.relay.lane.holds import LIVE_STATES, Entry, OrderKey, Run, Stopped, revive
 
 Done = set[Handle]
 OVERHEAD = 600  # bytes a row takes beside its payload

@@ -6,8 +6,8 @@ from collections import defaultdict, deque
 from collections.abc import Sequence
 
 from pillarbox.ports import Held
-from pillarbox.relay.holds import LIVE_STATES, OrderKey, Run, Stopped, revive
-from pillarbox.relay.lanes import Window
+from pillarbox.relay.lane.holds import LIVE_STATES, OrderKey, Run, Stopped, revive
+from pillarbox.relay.lane.window import Window
 
 
 def look(window: Window, rows: Sequence[Held], now: float) -> set[int]:

@@ -1,0 +1,83 @@
+"""Set apart what cannot be sent: what cannot be encoded, and what has nowhere to go."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pillarbox.outcome import Failed, Handle, Outcome, Record
+from pillarbox.relay.flight import Item
+from pillarbox.relay.lane.holds import Entry, OrderKey
+
+if TYPE_CHECKING:
+    from pillarbox.relay.publish import Publisher
+
+
+class Sifting:
+    """One pass over items of which some cannot go: order is kept for every key, also against what is on the wire."""
+
+    def __init__(self, publisher: Publisher, now: float) -> None:
+        self.p = publisher
+        self.away: dict[str, str] = {}
+        self.well = False  # R10: the sink accepts other things, so these destinations alone are away
+        self.now = now
+        self.items: list[Item] = []
+        self.records: list[Record] = []
+        self.back: list[Item] = []
+        self.judged: list[tuple[Item, Failed]] = []
+        self.moving: set[OrderKey] | None = None  # keys on the wire or going now, or that must wait
+        self.waiting: set[OrderKey] = set()
+
+    def take(self, item: Item, record: Record | None, problem: str) -> None:
+        """Decide on one."""
+        judge = self.p.judge
+        key = judge.key_of(item)
+        window = judge.window_of(item)
+        if window is None:
+            return
+        if key in self.waiting:
+            self.back.append(item)
+        elif record is not None and record[1] not in self.away:
+            self.items.append(item)
+            self.records.append(record)
+            self._keys().add(key)
+        elif key in self._keys():
+            self._wait(key, item)
+        elif record is None:
+            self._judge(item, key, Failed(_handle(item), Outcome.REFUSED, problem))
+        elif self.well or isinstance(item, Entry):
+            self._judge(item, key, Failed(_handle(item), Outcome.UNAVAILABLE, self.away[record[1]]))
+        else:
+            self._wait(key, item)
+
+    def _keys(self) -> set[OrderKey]:
+        if self.moving is None:
+            judge, wire = self.p.judge, self.p.flight.wire
+            self.moving = {judge.key_of(batch.items[handle]) for handle, batch in wire.items()}
+        return self.moving
+
+    def _wait(self, key: OrderKey, item: Item) -> None:
+        self.waiting.add(key)
+        self.back.append(item)
+
+    def _judge(self, item: Item, key: OrderKey, failed: Failed) -> None:
+        self.waiting.add(key)
+        if isinstance(item, Entry):
+            item.goes_out()
+        self.judged.append((item, failed))
+
+    def finish(self) -> tuple[list[Item], list[Record]]:
+        """Put back what must wait, stop the keys of what failed."""
+        p = self.p
+        p.put_back([*self.back, *p.take_behind(self.back)])
+        if self.back and not (self.items or self.judged or p.flight.wire):
+            p.sink_is_away(self.now, next(iter(self.away.values()), "nothing can be sent"))
+        for item, failed in self.judged:
+            p.judge.free_key(item)  # what was parked behind it is swept behind it
+            p.judge.one_failed(item, failed, self.now, sent=False)
+        if self.judged:
+            p.judge.sweep()
+        return self.items, self.records
+
+
+def _handle(item: Item) -> Handle:
+    return item.handle if isinstance(item, Entry) else item[0]
