@@ -90,6 +90,25 @@ def pg_url(postgres: postgres_server.SharedPostgres) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
+def quiet_postgres() -> Iterator[postgres_server.Postgres]:
+    """This worker's own: no other test's open transaction holds back what waits for all older ones to end."""
+    try:
+        running = postgres_server.Postgres.start()
+    except Exception as error:
+        missing("postgres", error)
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def quiet_url(quiet_postgres: postgres_server.Postgres) -> Iterator[str]:
+    """As `pg_url`, there."""
+    url = quiet_postgres.fresh_database()
+    yield url
+    postgres_server.drop_database(quiet_postgres.url, url)
+
+
+@pytest.fixture(scope="session")
 def kafka() -> Iterator[str]:
     """`host:port` of the session's real Kafka broker; topics are created by the test that needs them."""
     for variables in _shared("PILLARBOX_TEST_KAFKA_URL", "kafka"):
