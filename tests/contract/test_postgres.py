@@ -13,8 +13,8 @@ from tests.contract.postgres_harness import PostgresHarness
 
 
 @pytest.fixture
-def harness(pg_url: str) -> Iterator[PostgresHarness]:
-    made = PostgresHarness(pg_url)
+def harness(quiet_url: str) -> Iterator[PostgresHarness]:
+    made = PostgresHarness(quiet_url)
     yield made
     made.close()
 

@@ -207,3 +207,17 @@ def test_a_crash_nobody_told_us_of_is_noticed(harness: PostgresHarness, first: s
     assert len(anew) == 4, "with another token all lanes are in doubt"
     assert {each.term for each in anew} == {2}
     assert sum(len(page.rows) for page in store.source.read("r", {e.lane: e.position for e in anew}, 10)) == 1
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_what_is_read_has_been_flushed_when_asked_for(harness: PostgresHarness, waits: bool) -> None:
+    """A commit of ours follows the read, so an asynchronous commit it saw is durable before it is sent (P1)."""
+    source = PostgresSource(harness.database(), wait_for_flush=waits)
+    here = "SELECT pg_current_wal_insert_lsn()"
+    empty = source.read("r", dict.fromkeys(range(4), START), 5)
+    add(harness.conn, "a")
+    before = harness.conn.execute(here).fetchone()
+    pages = source.read("r", {page.lane: page.after for page in empty}, 5)
+    assert sum(len(page.rows) for page in pages) == 1
+    flushed = harness.conn.execute("SELECT pg_current_wal_flush_lsn() > %s::pg_lsn", before or ()).fetchone()
+    assert flushed == (waits,)

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 import psycopg
@@ -10,7 +11,7 @@ import psycopg2
 import pytest
 from psycopg.rows import dict_row
 
-from devtools.servers.postgres import Postgres
+from devtools.servers.postgres import Postgres, SharedPostgres
 from pillarbox.errors import ConfigError, NotInstalled, Retryable, SchemaMismatch, UnsupportedConnection
 from pillarbox.storage.migrate import check
 from pillarbox.storage.migrate import migrate as migrate_any
@@ -179,6 +180,20 @@ def test_what_cannot_be_is_refused_before_anything_is_done(pg_url: str) -> None:
         assert columns(conn) == 0
     with pytest.raises(UnsupportedConnection, match="does not know"):
         migrate_any(object())
+
+
+def test_a_database_that_cannot_read_its_text_is_refused(postgres: SharedPostgres) -> None:
+    """SQL_ASCII stores any bytes as text, and one such message would stop every read."""
+    with psycopg.connect(postgres.url, autocommit=True) as admin:
+        admin.execute("CREATE DATABASE ascii_only ENCODING 'SQL_ASCII' LOCALE 'C' TEMPLATE template0")
+        try:
+            with (
+                psycopg.connect(urlsplit(postgres.url)._replace(path="/ascii_only").geturl(), autocommit=True) as conn,
+                pytest.raises(SchemaMismatch, match="UTF8"),
+            ):
+                migrate_any(conn)
+        finally:
+            admin.execute("DROP DATABASE ascii_only WITH (FORCE)")
 
 
 @pytest.mark.parametrize("version", ["16", "17", "18"])

@@ -19,8 +19,8 @@ ORDERS = {"match": {"aggregate": ["order"]}}
 
 
 @pytest.fixture
-def harness(pg_url: str) -> Iterator[PostgresHarness]:
-    made = PostgresHarness(pg_url, lanes=4)
+def harness(quiet_url: str) -> Iterator[PostgresHarness]:
+    made = PostgresHarness(quiet_url, lanes=4)
     yield made
     made.close()
 
@@ -178,6 +178,26 @@ def test_a_new_route_resolves_what_nobody_wanted(harness: PostgresHarness, route
     routes.store("carts", {"match": {"aggregate": ["cart"]}}, "beginning", NOTE)
     assert sorted((row.ids[0], row.state) for row in harness.holds("unrouted")) == [(1, "resolved"), (2, "dead")]
     assert json.loads(json.dumps(audit(harness)[-1][1]))["resolved"] == 1
+
+
+def test_a_route_from_now_hides_nothing_it_came_too_late_for(harness: PostgresHarness, routes: PostgresRoutes) -> None:
+    """What nobody wanted and the chore had not come to stays visible, and what commits later is read: each is once."""
+    routes.store("orders", ORDERS, "beginning", NOTE)
+    with psycopg.connect(harness.url) as slow:
+        add(slow, "late", "cart")
+        for label, aggregate in (("missed", "cart"), ("wanted", "order"), ("ghost", "ghost")):
+            add(harness.conn, label, aggregate)
+        routes.store("carts", {"match": {"aggregate": ["cart"]}}, "now", NOTE)
+        slow.commit()
+    store = harness.connect()
+    for _ in range(3):
+        store.chores.judge_unrouted(store.leases.survey().routes, True)
+    dead = store.source.fetch([row.ids[0] for row in harness.holds("unrouted")])
+    assert sorted(row[6].decode() for row in dead) == ["ghost", "missed"]
+    relay = Relay(harness)
+    positions = {lane: change.position for lane, change in take(relay, "carts").items()}
+    pages = relay.source.read("carts", positions, 100)
+    assert [row[6] for page in pages for row in page.rows] == [b"late"]
 
 
 def test_a_read_is_bounded_by_bytes_too(harness: PostgresHarness) -> None:

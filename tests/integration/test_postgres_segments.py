@@ -19,8 +19,8 @@ DAY = 86_400.0
 
 
 @pytest.fixture
-def harness(pg_url: str) -> Iterator[PostgresHarness]:
-    made = PostgresHarness(pg_url, lanes=2)
+def harness(quiet_url: str) -> Iterator[PostgresHarness]:
+    made = PostgresHarness(quiet_url, lanes=2)
     yield made
     made.close()
 

@@ -6,7 +6,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from pillarbox.errors import IdentityDiffers
+from pillarbox.errors import IdentityDiffers, NotInstalled
 from pillarbox.ports import Changes, Held, InDoubt
 from pillarbox.storage.postgres.connection import Database
 from pillarbox.storage.postgres.leases import PostgresLeases
@@ -184,3 +184,17 @@ def test_a_clone_is_worked_on_by_nobody(harness: PostgresHarness, column: str) -
             act()
     terms = harness.conn.execute("SELECT max(term), count(owner) FROM pillarbox.lane").fetchone()
     assert terms == (1, 1)
+
+
+def test_leases_say_what_is_missing(harness: PostgresHarness) -> None:
+    """No token: in doubt. No installation: which command makes one. And a process that ends leaves no row."""
+    relay = Relay(harness)
+    harness.conn.execute("TRUNCATE pillarbox.boot")
+    with pytest.raises(InDoubt):
+        relay.take(1)
+    relay.leases.leave(relay.id)
+    assert not relay.leases.renew(relay.id, ["r"], 5)
+    harness.conn.execute("DELETE FROM pillarbox.installation")
+    for act in (relay.take, lambda: relay.leases.join(uuid4(), [], 5)):
+        with pytest.raises(NotInstalled, match="migrate up"):
+            act()

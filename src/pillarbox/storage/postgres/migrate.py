@@ -42,7 +42,7 @@ def migrate(conn: Any, *, schema: str = "pillarbox", lanes: int = 16, environmen
     """See `pillarbox.storage.migrate.migrate`; on a connection of psycopg or psycopg2."""
     values = _values(schema, lanes, environment)
     ask = asker(conn)
-    _refuse_old_server(ask)
+    _refuse_unfit_server(ask)
     own = _commits_by_itself(conn)
     done = []
     for name in migrations():
@@ -224,7 +224,10 @@ def _commits_by_itself(conn: Any) -> bool:
     return bool(conn.autocommit and idle)
 
 
-def _refuse_old_server(ask: Ask) -> None:
+def _refuse_unfit_server(ask: Ask) -> None:
+    # It would store text that nobody can read any more; psycopg gives its own text as bytes.
+    if ask("SHOW server_encoding")[0][0] in ("SQL_ASCII", b"SQL_ASCII"):
+        raise SchemaMismatch("The database's encoding is SQL_ASCII.", "Create it with ENCODING 'UTF8'.")
     found = int(ask("SHOW server_version_num")[0][0]) // 10000
     if found < OLDEST_SERVER:
         raise SchemaMismatch(f"This is PostgreSQL {found}; {OLDEST_SERVER} is the oldest that will do.")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pillarbox import crashpoints
 from pillarbox.errors import Refused
 from pillarbox.routing import compile_match
-from pillarbox.storage.postgres.connection import Database
+from pillarbox.storage.postgres.connection import Database, Rows
 from pillarbox.storage.postgres.sql import array
 from pillarbox.views import Note
 
@@ -87,9 +87,12 @@ class PostgresRoutes:
         _refuse_reserved(name)
         if not self._db.run("route_stored", name, json.dumps(definition), start):
             raise Refused(f"A route {name!r} is stored already.", "Change it with `pillarbox route apply`.")
-        lanes = self._db.run("lanes_stored", name, start)
+        others = [json.loads(each) for other, each in self._db.run("routes_stored") if other != name]
+        last, seen = self._db.run("lanes_stored", name, start)[0]
         resolved = self._resolve_unrouted(definition) if start == "beginning" else 0
-        detail = {"definition": definition, "start": start, "above": lanes[0][0], "resolved": resolved}
+        if start == "now" and others:
+            self._bury_unseen(definition, others, last, seen)
+        detail = {"definition": definition, "start": start, "above": last, "resolved": resolved}
         self._audit(note, "route store", route=name, **detail)
 
     def _resolve_unrouted(self, definition: Definition) -> int:
@@ -100,6 +103,18 @@ class PostgresRoutes:
             self._db.run("unrouted_resolved", array(wanted))
             seq, resolved = rows[-1][0], resolved + len(wanted)
         return resolved
+
+    def _bury_unseen(self, definition: Definition, others: Sequence[Definition], last: int, seen: str) -> None:
+        """What no route wanted so far and this one would want, had it not come too late for it: else the chore, which
+        has not judged it yet, would take it for wanted."""
+        match, tests = compile_match(definition), [compile_match(other) for other in others]
+        rows: Rows = [] if None in tests else [(0,)]
+        while rows:
+            rows = self._db.run("not_judged_yet", rows[-1][0], last, seen, PAGE)
+            unwanted = [row for row in rows if not any(test(row) for test in tests if test)]
+            missed = [row for row in unwanted if match is None or match(row)]
+            if missed:
+                self._db.run("judge_bury", *(array(row[n] for row in missed) for n in (0, 1, 2)))
 
     def _become(self, name: str, state: str, action: str, note: Note) -> None:
         with self._db.transaction():

@@ -22,7 +22,7 @@ FROM (SELECT CASE WHEN $2 = 'now' THEN (SELECT last_value FROM {schema}.message_
              coalesce((SELECT max((a.detail ->> 'term')::int8) FROM {schema}.audit a
                        WHERE a.action = 'route remove' AND a.detail ->> 'route' = $1), -1) + 1 AS term) b,
      generate_series(0, (SELECT lanes - 1 FROM {schema}.installation)) AS n
-RETURNING (cursor ->> 'last')::int8;
+RETURNING (cursor ->> 'last')::int8, cursor ->> 'seen';
 
 -- name: route_defined
 -- What every relay executes from its next empty window on.
@@ -80,6 +80,19 @@ FROM (SELECT seq, id, lane FROM {schema}.hold WHERE route = 'unrouted' AND state
       ORDER BY seq LIMIT $2) h
 JOIN {schema}.message m ON m.lane = h.lane AND m.id = h.id
 ORDER BY h.seq;
+
+-- name: not_judged_yet
+-- The next messages that a route from now on will not read and that the chore `unrouted` has not come to.
+SELECT m.id, m.lane, m.key, NULL::bytea, m.aggregate, m.type, NULL::bytea,
+       CASE WHEN m.topic IS NOT NULL OR m.headers IS NOT NULL
+            THEN json_strip_nulls(json_build_object('topic', m.topic, 'headers', m.headers))::text END
+FROM generate_series(0, (SELECT lanes - 1 FROM {schema}.installation)) AS n
+CROSS JOIN LATERAL (
+  SELECT l.id, l.lane, l.key, l.aggregate, l.type, l.topic, l.headers FROM {schema}.message l
+  WHERE l.lane = n::int2 AND l.id <= $2 AND pg_visible_in_snapshot(l.xid, $3::pg_snapshot)
+    AND l.id > greatest($1::int8, (SELECT judged FROM {schema}.chore WHERE name = 'unrouted'))
+  ORDER BY l.lane, l.id LIMIT $4) m
+ORDER BY m.id LIMIT $4;
 
 -- name: unrouted_resolved
 -- A route from the beginning reads them itself.
