@@ -37,14 +37,17 @@ groups AS MATERIALIZED (
     coalesce((SELECT max(s.n + 1) * 10000000000 - 1 FROM {schema}.segment s
       WHERE s.closed_by < pg_snapshot_xmin(seen::pg_snapshot)), 0) AS lo
   FROM lanes GROUP BY route, seen, due, at),
-rows AS (
+rows AS MATERIALIZED (
   SELECT g.route, g.seen, g.due, g.at, m.lane, m.id, m.created_at FROM groups g CROSS JOIN LATERAL (
     SELECT x.lane, x.id, x.created_at FROM pg_snapshot_xip(g.seen) o(xid) CROSS JOIN LATERAL (
       SELECT n.lane, n.id, n.created_at FROM {schema}.message n
       WHERE n.xid = o.xid AND n.id > g.lo AND n.id <= g.hi ORDER BY n.xid, n.id LIMIT 1000) x
     UNION ALL
-    SELECT n.lane, n.id, n.created_at FROM {schema}.message n
-    WHERE n.xid >= pg_snapshot_xmax(g.seen) AND n.id > g.lo AND n.id <= g.hi LIMIT 1000) m)
+    -- Ids at or below the cursor of transactions begun since can only be those of the first ones: a backlog is not walked.
+    SELECT n.lane, n.id, n.created_at FROM (
+      SELECT y.lane, y.id, y.created_at FROM {schema}.message y WHERE y.xid >= pg_snapshot_xmax(g.seen)
+      ORDER BY y.xid, y.id LIMIT 2000) n WHERE n.id > g.lo AND n.id <= g.hi) m
+  WHERE g.hi > g.lo)
 SELECT r.route, r.lane, count(*), extract(epoch FROM now() - min(r.created_at))::float8
 FROM rows r JOIN lanes l ON l.route = r.route AND l.lane = r.lane AND l.at = r.at AND r.id <= l.last
   AND l.seen = r.seen::text AND l.due IS NOT DISTINCT FROM r.due::text
