@@ -213,7 +213,7 @@ class Engine:
 
     @property
     def is_drained(self) -> bool:
-        """Whether nothing is owned any more."""
+        """Nothing is owned any more."""
         return not any(s.windows for s in self.services.values())
 
     def end(self) -> None:

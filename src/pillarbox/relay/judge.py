@@ -10,6 +10,7 @@ from pillarbox.outcome import Failed, Handle, Outcome
 from pillarbox.relay.flight import Batch, Flight, Item
 from pillarbox.relay.lane.holds import Entry, OrderKey
 from pillarbox.relay.lane.window import Done, Window
+from pillarbox.relay.turns import Turns
 from pillarbox.retry import Breaker, Policy, backoff, spread
 
 FIRST_MISS, LONGEST_MISS = 0.2, 4.0  # seconds before a message that failed without a refusal is tried again
@@ -32,8 +33,7 @@ class Judge:
         self.blocks = False  # after_last_attempt = "block"
         self.breaker = Breaker(self.rnd)
         self.failing: dict[Handle, Entry] = {}  # `?`: failed, and nothing sent after that was accepted yet
-        self.busy: set[OrderKey] = set()  # keys on the wire, for sinks that take one per key
-        self.parked: dict[OrderKey, list[Item]] = {}  # what waits for such a key's answer
+        self.turns = Turns()
         self.accepted_at = float("-inf")
 
     # ---------------------------------------------------------------- accepted
@@ -83,19 +83,7 @@ class Judge:
         window = self.window_of(item)
         if window is None or self.flight.pipelined:
             return
-        key = self.key_of(item)
-        self.busy.discard(key)
-        parked = self.parked.pop(key, None)
-        if parked:
-            window.ready.extendleft(row for row in reversed(parked) if not isinstance(row, Entry))
-
-    def drop_parked(self, ids: set[int]) -> None:
-        """A person has given these up while they waited for another's answer."""
-        if ids:
-            left = {
-                key: [i for i in rows if isinstance(i, Entry) or i[0] not in ids] for key, rows in self.parked.items()
-            }
-            self.parked = {key: rows for key, rows in left.items() if rows}
+        self.turns.free(window, self.key_of(item))
 
     # ---------------------------------------------------------------- failed
 
@@ -137,7 +125,7 @@ class Judge:
         items = self.flight.hang_up(batches)
         for entry in self.failing.values():
             entry.before = frozenset()
-        self._unpark()
+        self.turns.end(self.windows)
         rest: list[Item] = []
         unanswered_keys: set[OrderKey] = set()
         judged = []
@@ -232,14 +220,6 @@ class Judge:
         for window in self.windows.values():
             if window.stopped:
                 window.sweep()
-
-    def _unpark(self) -> None:
-        for rows in self.parked.values():
-            window = self.window_of(rows[0])
-            if window is not None:
-                window.ready.extendleft(row for row in reversed(rows) if not isinstance(row, Entry))
-        self.parked.clear()
-        self.busy.clear()
 
     def forget_failing(self, window: Window) -> None:
         """An operator may have taken messages out of a lane's queues."""

@@ -102,7 +102,7 @@ class Publisher:
             return 0
         flight.send(records, items, now)
         if not flight.pipelined:
-            self.judge.busy.update(self.judge.key_of(item) for item in items)
+            self.judge.turns.busy.update(self.judge.key_of(item) for item in items)
         return len(items)
 
     def _choose(self, room: int, now: float) -> tuple[list[Item], list[Record]]:
@@ -168,7 +168,7 @@ class Publisher:
             if not ready:
                 continue
             if not self.flight.pipelined:
-                self._take_free_keys(window, rows, room)
+                self.judge.turns.take(window, rows, room)
             elif len(ready) <= room - len(rows):
                 rows.extend(ready)
                 ready.clear()
@@ -179,27 +179,16 @@ class Publisher:
                 break
         return rows
 
-    def _take_free_keys(self, window: Window, rows: list[RowTuple], room: int) -> None:
-        """One in flight per key: what must wait for an answer is parked."""
-        judge, ready = self.judge, window.ready
-        taken = {window.order_key(row) for row in rows}
-        while ready and len(rows) < room:
-            row = ready.popleft()
-            key = window.order_key(row)
-            if key in judge.busy or key in taken:
-                judge.parked.setdefault(key, []).append(row)
-            else:
-                taken.add(key)
-                judge.busy.add(key)
-                rows.append(row)
-
     def put_back(self, items: Iterable[Item]) -> None:
         """They were not handed over; entries stay in their queues by themselves."""
         for item in reversed(list(items)):
             window = self.judge.window_of(item)
-            if window is not None and not isinstance(item, Entry):
+            if window is None or isinstance(item, Entry):
+                continue
+            if self.flight.pipelined:
                 window.ready.appendleft(item)
-                self._unbusy(window, item)
+            else:
+                self.judge.turns.put_back(window, item)
 
     def take_behind(self, items: Sequence[Item]) -> list[Item]:
         """What an ended session left of the keys of these, which wait now: nothing of a key may pass another."""
@@ -212,16 +201,6 @@ class Publisher:
         first.clear()
         first.extend(rest)
         return behind
-
-    def _unbusy(self, window: Window, row: RowTuple) -> None:
-        if self.flight.pipelined:
-            return
-        key = window.order_key(row)
-        self.judge.busy.discard(key)
-        later = self.judge.parked.pop(key, [])
-        window.ready.popleft()
-        window.ready.extendleft(r for r in reversed(later) if not isinstance(r, Entry))
-        window.ready.appendleft(row)
 
     # ---------------------------------------------------------------- what cannot be sent
 

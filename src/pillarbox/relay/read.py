@@ -18,11 +18,15 @@ POLL_GROWTH = 1.5
 class Reader:
     """Reads as long as there is room: often while messages keep coming, seldom when the log is idle."""
 
-    def __init__(self, route: str, source: Source, windows: Mapping[int, Window], config: RelayConfig) -> None:
+    def __init__(
+        self, route: str, source: Source, windows: Mapping[int, Window], config: RelayConfig,
+        is_sending: Callable[[], bool],
+    ) -> None:  # fmt: skip
         self.route = route
         self.source = source
         self.windows = windows
         self.config = config
+        self.is_sending = is_sending
         self.wanted: Callable[[RowTuple], bool] | None = None  # the route's match; None: everything
         self.next_at = 0.0
         self.poll = config.poll_min
@@ -32,7 +36,7 @@ class Reader:
         """The next page of every lane that has room; how many rows came."""
         c = self.config
         windows = self.windows.values()
-        reading = [w for w in windows if not w.leaving and len(w.stopped) < c.held_keys and w.room(c.window) > 0]
+        reading = [w for w in windows if not w.leaving and len(w.stopped) < c.held_keys and self._has_room(w)]
         if not reading or sum(w.bytes for w in windows) >= c.buffer_bytes:
             self.next_at = now + c.poll_min
             return 0
@@ -47,6 +51,14 @@ class Reader:
         self.poll = c.poll_min if count else min(c.poll_max, self.poll * POLL_GROWTH)
         self.next_at = now if count >= limit else now + self.poll
         return count
+
+    def _has_room(self, window: Window) -> bool:
+        """W, or else a lane that waits for proof (R10) and has nothing left to send: only something new can show that
+        the sink is well, and what is accepted above the unproven failure must not keep it out."""
+        if window.room(self.config.window) > 0:
+            return True
+        unproven = any(entry.failed == "?" for stopped in window.stopped.values() for entry in stopped.live)
+        return unproven and not window.ready and not self.is_sending()
 
     def load_hungry(self, now: float) -> None:
         """Fetch the messages whose turn has come behind stopped keys, and replays."""

@@ -48,7 +48,7 @@ class RouteService:
         self.judge = Judge(route, definition["sink"], self.flight, self.windows, self.done, emit=emit)
         self.nudge: int | None = None
         self.warned: list[str] = []
-        self.reader = Reader(route, source, self.windows, config)
+        self.reader = Reader(route, source, self.windows, config, lambda: bool(self.flight.wire))
         self.settler = Settler(source, self.judge, clock)
         self.next_definition: dict[str, Any] | None = None
         self._execute(definition)
@@ -111,7 +111,7 @@ class RouteService:
             held = self.leases.load(self.route, lanes)
             for lane in lanes:
                 given_up = look(self.windows[lane], [h for h in held if h.lane == lane], now)
-                self.judge.drop_parked(given_up)
+                self.judge.turns.drop(given_up)
                 self.judge.forget_failing(self.windows[lane])
 
     def warn(self) -> None:
@@ -140,7 +140,7 @@ class RouteService:
     def _nothing_moves(self, window: Window) -> bool:
         if window.ready or window.gone or any(not e.has_failed for e in window.sendable(NEVER, pipelined=True)):
             return False
-        mine = [*self.flight.in_order(), *self.flight.first, *(i for rows in self.judge.parked.values() for i in rows)]
+        mine = [*self.flight.in_order(), *self.flight.first, *self.judge.turns.parked()]
         if any(self.judge.window_of(item) is window for item in mine):
             return False
         return all(s.runs for s in window.hungry()) and plan(window, 0.0) is None
