@@ -119,14 +119,14 @@ def topic_away(world: World, act: Act) -> None:
     broker = world.brokers[act.who]
     broker.advance()
     broker.topics_away.add(act.detail)
-    world.after(act.seconds, lambda: (broker.advance(), broker.topics_away.discard(act.detail)))
+    world.after(act.seconds, lambda: broker.comes_back(broker.topics_away, act.detail))
 
 
 def key_away(world: World, act: Act) -> None:
     broker = world.brokers[act.who]
     broker.advance()
     broker.keys_away.add(act.detail)
-    world.after(act.seconds, lambda: (broker.advance(), broker.keys_away.discard(act.detail)))
+    world.after(act.seconds, lambda: broker.comes_back(broker.keys_away, act.detail))
 
 
 def reset(world: World, act: Act) -> None:

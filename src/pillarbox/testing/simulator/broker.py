@@ -68,6 +68,10 @@ class Broker:
         self.advance()
         self.outage = ""
 
+    def comes_back(self, away: set[str], what: str) -> None:
+        self.advance()
+        away.discard(what)
+
     # ---------------------------------------------------------------- messages under way
 
     def launch(self, copy: Copy, session: Session) -> None:

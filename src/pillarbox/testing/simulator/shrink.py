@@ -78,10 +78,8 @@ def _simpler_acts(schedule: Schedule) -> Iterator[Schedule]:
     for n, act in enumerate(schedule.acts):
         if act.what == "add":
             for m, message in enumerate(act.messages):
-                plain = [message._replace(**{f: ""}) for f in ("nature", "topic") if getattr(message, f)]
-                if message.aggregate != "order":
-                    plain.append(message._replace(aggregate="order"))
-                for each in plain:
+                plain = (message._replace(nature=""), message._replace(topic=""), message._replace(aggregate="order"))
+                for each in [each for each in plain if each != message]:
                     yield _with(schedule, n, act._replace(messages=(*act.messages[:m], each, *act.messages[m + 1 :])))
         if act.what in ("add", "crash", "pause") and act.seconds:
             yield _with(schedule, n, act._replace(seconds=0.0))
