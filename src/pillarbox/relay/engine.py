@@ -233,8 +233,6 @@ class Engine:
         for service in self.services.values():
             service.close()
 
-    # ---------------------------------------------------------------- questions
-
     @property
     def is_idle(self) -> bool:
         """Nothing more can be delivered now: the log is read to its end, and what is left waits for a sink, a

@@ -17,7 +17,7 @@ from pillarbox.relay.flight import Flight, Item, try_open
 from pillarbox.relay.judge import Judge
 from pillarbox.relay.lane.holds import Entry, OrderKey
 from pillarbox.relay.lane.window import Window
-from pillarbox.relay.sift import Sifting
+from pillarbox.relay.sift import Destinations, Sifting
 
 MANY_FAILING = 8  # from so many on each second probe is one of them, not a message that was never tried
 LOOK_PAUSE = 0.01  # seconds between two looks through the stopped keys
@@ -35,8 +35,7 @@ class Publisher:
         self.batch = batch
         self.send_timeout = send_timeout
         self._look_at = 0.0
-        self._away_since: float | None = None
-        self._away: dict[str, str] = {}
+        self.destinations = Destinations(judge)
         self._turn = 0
         self._first_lane = 0
 
@@ -112,7 +111,7 @@ class Publisher:
         fresh_first = self.judge.breaker.is_open and (len(self.judge.failing) < MANY_FAILING or self._turn % 2 == 0)
         self._turn += 1
         entries: list[Item] = [] if fresh_first else self._take_entries(room, now)
-        chosen = self._sift(self._chunks(entries, room), now) if entries or self._away else self._fresh(room, now)
+        chosen = self._sift(self._chunks(entries, room), now) if entries or self.destinations.away else self._fresh(room, now)
         if fresh_first and not chosen[0]:
             return self._sift([self._take_entries(room, now)], now)
         return chosen
@@ -206,36 +205,17 @@ class Publisher:
 
     def _unless_away(self, rows: list[RowTuple], records: list[Record], now: float) -> tuple[list[Item], list[Record]]:
         """The fast path's question to the sink: are these destinations there?"""
-        if not rows or not self._ask_away(records, now):
+        if not rows or not self.destinations.ask(records, now):
             return list(rows), records
         return self._sift([rows], now)
-
-    def _ask_away(self, records: Iterable[Record], now: float) -> dict[str, str]:
-        reason = try_open(self.flight)
-        if reason:
-            return {}
-        topics = {record[1] for record in records}
-        away = self.flight.sink.away(list(topics))
-        for topic, why in away.items():
-            if topic not in self._away:
-                self.judge.emit(ev.DestinationAway(self.judge.route, self.judge.sink, topic, why))
-        for topic in [t for t in self._away if t in topics and t not in away]:
-            del self._away[topic]
-            self.judge.emit(ev.DestinationBack(self.judge.route, self.judge.sink, topic))
-        self._away.update(away)
-        if not self._away:
-            self._away_since = None
-        elif self._away_since is None:
-            self._away_since = now
-        return away
 
     def _sift(self, chunks: Iterable[Sequence[Item]], now: float) -> tuple[list[Item], list[Record]]:
         """Slow path: item by item, set apart what cannot be encoded and what has nowhere to go."""
         sifting = Sifting(self, now)
         for chunk in chunks:
             pairs = [self._encoded(item) for item in chunk]
-            sifting.away = self._ask_away([r for _, r, _ in pairs if r is not None], now)
-            sifting.well = self._away_since is not None and self.judge.accepted_at >= self._away_since
+            sifting.away = self.destinations.ask([r for _, r, _ in pairs if r is not None], now)
+            sifting.well = self.destinations.sink_is_well
             for item, record, problem in pairs:
                 sifting.take(item, record, problem)
             if sifting.items:
@@ -244,7 +224,7 @@ class Publisher:
 
     def _encoded(self, item: Item) -> tuple[Item, Record | None, str]:
         row, generation = (item.row, item.generation) if isinstance(item, Entry) else (item, 0)
-        if row is None:
+        if not row:
             return item, None, "the message is gone from the log"
         try:
             return item, self.encode(row, generation), ""

@@ -2,14 +2,52 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from pillarbox import events as ev
 from pillarbox.outcome import Failed, Handle, Outcome, Record
-from pillarbox.relay.flight import Item
+from pillarbox.relay.flight import Item, try_open
+from pillarbox.relay.judge import Judge
 from pillarbox.relay.lane.holds import Entry, OrderKey
 
 if TYPE_CHECKING:
     from pillarbox.relay.publish import Publisher
+
+
+class Destinations:
+    """Which of a route's destinations are away, and since when."""
+
+    def __init__(self, judge: Judge) -> None:
+        self.judge = judge
+        self.flight = judge.flight
+        self.away: dict[str, str] = {}
+        self._since: float | None = None
+
+    def ask(self, records: Iterable[Record], now: float) -> dict[str, str]:
+        """Those of these records that can take nothing now, with the reason. Nothing if there is no session."""
+        if try_open(self.flight):
+            return {}
+        topics = {record[1] for record in records}
+        away = self.flight.sink.away(list(topics))
+        emit, route, sink = self.judge.emit, self.judge.route, self.judge.sink
+        for topic, why in away.items():
+            if topic not in self.away:
+                emit(ev.DestinationAway(route, sink, topic, why))
+        for topic in [t for t in self.away if t in topics and t not in away]:
+            del self.away[topic]
+            emit(ev.DestinationBack(route, sink, topic))
+        self.away.update(away)
+        if not self.away:
+            self._since = None
+        elif self._since is None:
+            self._since = now
+        return away
+
+    @property
+    def sink_is_well(self) -> bool:
+        """R10: it has accepted other things since, so these destinations alone are away."""
+        return self._since is not None and self.judge.accepted_at >= self._since
 
 
 class Sifting:
@@ -18,7 +56,7 @@ class Sifting:
     def __init__(self, publisher: Publisher, now: float) -> None:
         self.p = publisher
         self.away: dict[str, str] = {}
-        self.well = False  # R10: the sink accepts other things, so these destinations alone are away
+        self.well = False
         self.now = now
         self.items: list[Item] = []
         self.records: list[Record] = []
