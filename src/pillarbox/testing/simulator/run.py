@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -43,7 +44,7 @@ def run(schedule: Schedule, *, trace: Callable[[str], None] | None = None) -> Re
             broken = str(why)
         except Exception as error:
             if trace is not None:
-                raise
+                trace("".join(traceback.format_exception(error)))
             broken = f"CRASHED: the engine raised {type(error).__name__}: {error}"
     copies = sum(book.copies for book in world.ledger.books.values())
     return Result(broken, world.clock.time, len(world.ledger.known), copies, world.statements)
