@@ -98,6 +98,13 @@ def test_copies_are_allowed_where_a_fault_can_explain_them() -> None:
     assert (verdict.breaches, verdict.duplicates, verdict.allowed) == ({"too_often": ["a1"]}, 2, 1)
 
 
+def test_all_copies_together_stay_within_the_window() -> None:
+    """Many faults allow each message several copies, but never more in total than were unsettled."""
+    history = History(added("a1 a2"), arrived("a1 a2 a1 a2"), again_all=5, window=2)
+    assert (breaches(history), judge(history).allowed) == ({}, 2)
+    assert breaches(replace(history, window=1)) == {"too_often": ["all of them together"]}
+
+
 @pytest.mark.parametrize(
     ("outcome", "came", "there", "found"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -22,10 +23,12 @@ Stir = Callable[[RelayProcess], None]  # makes a place come up that would not by
 
 POLITE = Manners()
 REACH_WITHIN = 8.0  # seconds until a relay must have died at its place
+UPKEEP_WITHIN = 30.0
 TRIES = 4  # some places need what a life before has settled
 DRAIN_WITHIN = 60.0
 STIR_EACH = 0.3
 UPKEEP = ("roll.", "attach.", "prune.")  # once a minute in a relay, or as often as one likes by a command
+DOUBTS = "recover."  # the stir itself makes a relay take its lanes anew
 OFTEN = ("read", "send", "answer", "settle", "renew", "file.before_sync", "file.torn")
 
 
@@ -88,6 +91,8 @@ class CrashGate:
         self._installation = Installation(house.url)
         self._arrived: list[Sighting] = []
         self._again: Counter[str] = Counter()
+        self._window = 0
+        self._before_life = 0
         self._armed: Counter[str] = Counter()
 
     def run(self, points: Sequence[str]) -> Report:
@@ -133,6 +138,7 @@ class CrashGate:
                 return
 
     def _life(self, point: str) -> None:
+        self._before_life = len(self._arrived)
         if point.startswith(UPKEEP):
             self._upkeep_life(point)
             return
@@ -143,16 +149,16 @@ class CrashGate:
             self._peer.start()
         self._relay.start(PILLARBOX_CRASH=f"{point}:{count}", PILLARBOX_CRASH_LOG=str(self._crashes))
         self._await_death(point)
-        self._note_crash()
+        self._note_end(self._relay)
         if company:
             # Its end is as hard as the other's, or in good order.
             self._peer.kill() if self._draw.random() < 0.5 else self._peer.stop()
-            self._note_crash()
+            self._note_end(self._peer)
 
     def _upkeep_life(self, point: str) -> None:
         """A relay delivers, so that segments are passed; the upkeep beside it dies."""
         self._relay.start()
-        until = self._clock.mono() + 2 * REACH_WITHIN
+        until = self._clock.mono() + UPKEEP_WITHIN
         prepare = _of(self._house.before, point)
         while self._upkeep.ended != -9 and self._clock.mono() < until:
             if prepare is not None:
@@ -163,7 +169,7 @@ class CrashGate:
             self._arrived += self._house.readback.more()
         self._upkeep.forget()
         self._relay.kill()
-        self._note_crash()
+        self._note_end(self._relay)
 
     def _await_death(self, point: str) -> None:
         stir = _of(self._house.stirs, point)
@@ -171,6 +177,8 @@ class CrashGate:
         stirred = self._clock.mono() + STIR_EACH  # it must be up before it is disturbed
         while self._relay.ended is None and self._clock.mono() < until:
             if stir is not None and self._clock.mono() >= stirred:
+                if point.startswith(DOUBTS):
+                    self._expect_again(self._installation.unsettled())
                 stir(self._relay)
                 stirred = self._clock.mono() + STIR_EACH
             self._arrived += self._house.readback.more()
@@ -180,20 +188,32 @@ class CrashGate:
             raise AssertionError(f"the relay ended with {status} before {point}:\n{self._relay.tail(30)}")
         self._relay.kill()
 
-    def _note_crash(self) -> None:
-        """What was delivered and is not settled now may come once more; nothing else may."""
+    def _note_end(self, process: RelayProcess) -> None:
+        """What was delivered and is not settled now may come once more; so may what an abandoned session left."""
         self._clock.sleep(self._house.arrives_late)
         self._arrived += self._house.readback.everything()
-        self._again.update(self._installation.unsettled() & {seen.id for seen in self._arrived})
+        self._expect_again(self._installation.unsettled() & {seen.id for seen in self._arrived})
+        said = process.said()
+        unanswered = [int(count) for count in re.findall(r" session_abandoned .*unanswered=(\d+)", said)]
+        losses = len(re.findall(r" (?:lease_lost|lane_lost) ", said))
+        of_this_life = {seen.id for seen in self._arrived[self._before_life :]}
+        for _ in range(len(unanswered) + losses):
+            self._again.update(of_this_life)
+        self._window += sum(unanswered) + losses * len(of_this_life)
+
+    def _expect_again(self, ids: set[str]) -> None:
+        self._again.update(ids)
+        self._window += len(ids)
 
     def _finish(self, cycles: int) -> Report:
         business = committed(self._house.url)
+        self._before_life = len(self._arrived)
         self._relay.start()
         until = self._clock.mono() + DRAIN_WITHIN
         while self._clock.mono() < until and not self._drained(business):
             self._clock.sleep(0.2)
         status = self._relay.stop()
-        self._arrived += self._house.readback.everything()
+        self._note_end(self._relay)
         if status:
             raise AssertionError(f"the relay ended with {status} when it was asked to:\n{self._relay.tail(30)}")
         history = History(
@@ -202,6 +222,7 @@ class CrashGate:
             states=self._installation.states(),
             committed=business,
             again=self._again,
+            window=self._window,
         )
         verdict = judge(history)
         verdict.unfinished += sorted(self._installation.unsettled())

@@ -60,6 +60,7 @@ class History:
         default_factory=dict
     )  # faults at which this message was not settled yet: copies it may have more
     again_all: int = 0  # faults that nobody can pin to messages: copies that every message may have more
+    window: int | None = None  # all faults together left so many deliveries unsettled: no more copies than that
     hits: Mapping[str, int] = field(default_factory=dict)  # how often each fault really happened
     outage_only: bool = False  # nothing but outages happened: no attempt may have been counted
     zombies: bool = False  # a frozen relay woke up: its late copies stand between others
@@ -178,6 +179,10 @@ def _duplicates(history: History, copies: Counter[tuple[str, int]], verdict: Ver
         verdict.allowed += allowed
         if count - 1 > allowed:
             verdict.too_often.append(id)
+    if history.window is not None:
+        verdict.allowed = min(verdict.allowed, history.window)
+        if verdict.duplicates > history.window:
+            verdict.too_often.append("all of them together")
 
 
 def _order(history: History, committed: Mapping[str, Added], verdict: Verdict) -> None:
