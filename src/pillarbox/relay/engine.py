@@ -148,7 +148,7 @@ class Engine:
             self._take_in(taken, now)
 
     def _take_in(self, taken: list[Taken], now: float) -> None:
-        for name in {t.route for t in taken}:
+        for name in dict.fromkeys(t.route for t in taken):
             service = self.services.get(name)
             if service is not None:
                 mine = [t for t in taken if t.route == name]
