@@ -80,7 +80,7 @@ def test_other_tools_own_the_step(pg_url: str, kind: str) -> None:
 
 
 def test_several_at_once_install_once(pg_url: str) -> None:
-    """Pods that start together: one migrates, the others find it done."""
+    """Pods that start together: each step is applied by one, and found done by the others."""
     applied: list[list[str]] = []
 
     def run() -> None:
@@ -92,7 +92,7 @@ def test_several_at_once_install_once(pg_url: str) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(applied) == [[], [], [], list(migrate.migrations())]
+    assert sorted(name for names in applied for name in names) == list(migrate.migrations())
 
 
 def test_a_run_that_was_killed_is_resumed(pg_url: str) -> None:

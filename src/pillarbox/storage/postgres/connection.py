@@ -98,6 +98,10 @@ class Database:
         """Execute one named statement and return its rows."""
         return self.execute(self._sql[statement], *parameters, limit=limit)
 
+    def text(self, statement: str) -> str:
+        """The text of a named statement."""
+        return self._sql[statement]
+
     def read(self, statement: str, *parameters: object) -> Rows:
         """Execute one named statement whose plan must stay on the indexes."""
         if not self.pooled:

@@ -57,7 +57,7 @@ def version(ask: Ask, schema: str) -> int:
     name = identifier(schema)
     if ask(f"SELECT to_regclass('{name}.installation') IS NULL")[0][0]:
         return 0
-    installed = int(ask(load(f"{PACKAGE}.sql", name)["schema_version"])[0][0])
+    installed = int(ask(_texts(name)["schema_version"])[0][0])
     refuse_newer(schema, installed)
     return installed
 
@@ -96,7 +96,7 @@ def _apply(ask: Ask, name: str, values: Mapping[str, str], own: bool) -> bool:
         installed = version(ask, values["schema"].strip('"'))
         if installed < number(name):
             if not installed and not ask(f"SELECT to_regnamespace('{values['schema']}') IS NOT NULL")[0][0]:
-                ask(f"CREATE SCHEMA {values['schema']}")
+                ask(_texts(values["schema"])["create_schema"])
             ask(_script(name, values))
         ask(f"SELECT set_config('lock_timeout', '{before}', true)")
         return installed < number(name)
@@ -118,23 +118,22 @@ def _transaction(ask: Ask, own: bool) -> Iterator[None]:
 
 def _script(name: str, values: Mapping[str, str]) -> str:
     """A migration and the note that it was applied."""
-    text = migrations()[name]
-    note = "UPDATE {schema}.installation SET schema_version = {number}"
-    if number(name) == 1:
-        note = (
-            "INSERT INTO {schema}.installation (lanes, environment, system_identifier, schema_version) SELECT {lanes},"
-            " '{environment}', system_identifier::text, {number} FROM pg_control_system()"
-        )
+    note = _texts(values["schema"])["note_installed" if number(name) == 1 else "note_migrated"]
+    script = f"{migrations()[name]}\n{note};\n"
     for key, value in {**values, "number": str(number(name))}.items():
-        text, note = text.replace(f"{{{key}}}", value), note.replace(f"{{{key}}}", value)
-    return f"{text}\n{note};\n"
+        script = script.replace(f"{{{key}}}", value)
+    return script
 
 
 def sql(*, schema: str = "pillarbox", lanes: int = 16, environment: str = "production") -> str:
     """The whole installation as text, for those who run it themselves."""
     values = _values(schema, lanes, environment)
     steps = "".join(f"\n-- {name}\nBEGIN;\n{_script(name, values)}COMMIT;\n" for name in migrations())
-    return f"CREATE SCHEMA {values['schema']};\n{steps}"
+    return f"{_texts(values['schema'])['create_schema']};\n{steps}"
+
+
+def _texts(schema: str) -> Mapping[str, str]:
+    return load(f"{PACKAGE}.sql", schema)
 
 
 def _values(schema: str, lanes: int, environment: str) -> dict[str, str]:
@@ -161,7 +160,7 @@ def check(conn: Any, *, schema: str = "pillarbox") -> list[str]:
 
 def catalog(ask: Ask, schema: str) -> dict[str, str]:
     """What there is, by name: `column message.lane` → `smallint not null`."""
-    text = load(f"{PACKAGE}.sql", identifier(schema))["catalog"]
+    text = _texts(identifier(schema))["catalog"]
     return dict(ask(text.replace("{name}", schema)))
 
 
@@ -186,7 +185,7 @@ def grants(
     *, schema: str = "pillarbox", writer: str | None = None, relay: str | None = None, viewer: str | None = None
 ) -> list[str]:
     """Statements that give existing roles the least they need (DESIGN 3). The owner needs none."""
-    texts = load(f"{PACKAGE}.sql", identifier(schema))
+    texts = _texts(identifier(schema))
     roles = {"grants_writer": writer, "grants_relay": relay, "grants_viewer": viewer}
     found = []
     for name, role in roles.items():

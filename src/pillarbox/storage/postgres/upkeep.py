@@ -39,7 +39,6 @@ class PostgresUpkeep:
     def __init__(self, database: Database) -> None:
         self._db = database
         self._db.limit = max(self._db.limit, PATIENCE)
-        self._schema = identifier(database.schema)
 
     def attach_ahead(self) -> int:
         with self._alone() as alone:
@@ -99,15 +98,12 @@ class PostgresUpkeep:
     # ------------------------------------------------------------------ steps
 
     def _attach(self, n: int, *, leftover: bool) -> None:
-        name, first, end = f"{self._schema}.message_{n}", n * WIDTH, (n + 1) * WIDTH
         if leftover:  # made, never attached: a crash between
-            self._db.execute(f"DROP TABLE {name}")
-        self._db.execute(f"CREATE TABLE {name} (LIKE {self._schema}.message INCLUDING ALL)")
-        self._db.execute(f"ALTER TABLE {name} ADD CHECK (id >= {first} AND id < {end})")
+            self._ddl("segment_dropped", n)
+        self._ddl("segment_made", n)
+        self._ddl("segment_checked", n)
         crashpoints.here("attach.after_create")
-        self._db.execute(
-            f"ALTER TABLE {self._schema}.message ATTACH PARTITION {name} FOR VALUES FROM ({first}) TO ({end})"
-        )
+        self._ddl("segment_attached", n)
         crashpoints.here("attach.after_attach")
         self._db.run("segment_noted", n)
 
@@ -126,34 +122,39 @@ class PostgresUpkeep:
 
     def _drop(self, each: Range) -> bool:
         """Keep, detach, drop; each may have been done before a crash. False: somebody is in the way, later then."""
-        name = f"{self._schema}.message_{each.n}"
         try:
             if each.attached and not each.pending:
                 self._db.run("prune_keep", each.n)
                 crashpoints.here("prune.kept")
-                self._detach(name)
+                self._detach(each.n)
             elif each.attached:
-                self._db.execute(f"ALTER TABLE {self._schema}.message DETACH PARTITION {name} FINALIZE")
+                self._ddl("segment_detach_finished", each.n)
             crashpoints.here("prune.detached")
             if each.exists:
-                self._db.execute(f"DROP TABLE {name}")
+                self._ddl("segment_dropped", each.n)
         except Retryable:
             return False
         crashpoints.here("prune.dropped")
         self._db.run("prune_forget", each.n)
         return True
 
-    def _detach(self, name: str) -> None:
+    def _detach(self, n: int) -> None:
         """A writer that stays open for days is not waited for: what it leaves pending can be finalized beside it."""
-        detach = f"ALTER TABLE {self._schema}.message DETACH PARTITION {name}"
         self._db.execute(f"SET statement_timeout = '{DETACH_WITHIN}'")
         try:
-            self._db.execute(f"{detach} CONCURRENTLY")
+            self._ddl("segment_detached", n)
         except Retryable:
-            self._db.execute(f"{detach} FINALIZE")
+            self._ddl("segment_detach_finished", n)
         finally:
             if self._db.connected:
                 self._db.execute(TIMEOUTS)
+
+    def _ddl(self, statement: str, n: int) -> None:
+        """DDL takes no parameters: the numbers of a range stand in its text."""
+        text = self._db.text(statement)
+        for name, number in (("n", n), ("first", n * WIDTH), ("end", (n + 1) * WIDTH)):
+            text = text.replace(f"{{{name}}}", f"{number:d}")
+        self._db.execute(text)
 
     def _in_batches(self, statement: str, *parameters: float) -> int:
         total, gone = 0, BATCH

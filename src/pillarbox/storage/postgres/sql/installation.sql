@@ -30,6 +30,19 @@ FROM {schema}.installation i;
 -- Which migrations were applied.
 SELECT schema_version FROM {schema}.installation;
 
+-- name: create_schema
+-- Where there is none: who may not create schemas is given one.
+CREATE SCHEMA {schema};
+
+-- name: note_installed
+-- What the first migration leaves behind, in its transaction.
+INSERT INTO {schema}.installation (lanes, environment, system_identifier, schema_version)
+SELECT {lanes}, '{environment}', system_identifier::text, {number} FROM pg_control_system();
+
+-- name: note_migrated
+-- What every later one leaves behind, in its transaction.
+UPDATE {schema}.installation SET schema_version = {number};
+
 -- name: grants_writer
 -- Adds messages; sees of them only what an add returns.
 GRANT USAGE ON SCHEMA {schema} TO {role};

@@ -22,6 +22,30 @@ CROSS JOIN (
 FULL JOIN {schema}.segment s ON s.n = c.n
 ORDER BY 1;
 
+-- name: segment_made
+-- {n} is the range's number, {first} its first id, {end} the next range's.
+CREATE TABLE {schema}.message_{n} (LIKE {schema}.message INCLUDING ALL);
+
+-- name: segment_checked
+-- So that the attach need not read it.
+ALTER TABLE {schema}.message_{n} ADD CHECK (id >= {first} AND id < {end});
+
+-- name: segment_attached
+-- `PARTITION OF` would wait behind every open producer; this does not.
+ALTER TABLE {schema}.message ATTACH PARTITION {schema}.message_{n} FOR VALUES FROM ({first}) TO ({end});
+
+-- name: segment_detached
+-- A DROP that waits would make every producer wait behind it.
+ALTER TABLE {schema}.message DETACH PARTITION {schema}.message_{n} CONCURRENTLY;
+
+-- name: segment_detach_finished
+-- What a crash, or a producer in the way, left pending.
+ALTER TABLE {schema}.message DETACH PARTITION {schema}.message_{n} FINALIZE;
+
+-- name: segment_dropped
+-- Detached, or made and never attached.
+DROP TABLE {schema}.message_{n};
+
 -- name: segment_noted
 -- In a transaction after the attach: who holds a lock on the log now may have planned without this range, and would
 -- fail in it. Prepared transactions insert nothing any more.
