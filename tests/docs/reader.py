@@ -99,6 +99,8 @@ class Reader:
             name: value for name, value in os.environ.items() if not name.startswith(("PILLARBOX", "PYTEST", "COV"))
         }
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        # What a page installs is there already: the wheel under test and all that it may need.
+        kept |= {"PIP_NO_INDEX": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_ROOT_USER_ACTION": "ignore"}
         self._env = {**kept, "PATH": path, "HOME": str(folder), "PAGE_ENV": str(aside / "env"), **servers}
         (aside / "env").write_text("")
         self._sessions: dict[str, Session] = {}
@@ -168,21 +170,19 @@ class Reader:
     def _toml(self, block: Block) -> None:
         """A configuration, or a part of one that is completed here; what it refers to is not on this machine."""
         text = re.sub(r'"(?:file|call):[^"]+"', '"secret"', block.text)
+        text = re.sub(r"\$\{(\w+)\}", lambda name: "sqlite:///x.db" if "URL" in name[1] else "there:9092", text)
         tree = tomllib.loads(text)
         if not {"database", "relay", "log", "sinks", "routes"} & set(tree):
             return  # somebody else's file
         path = self._aside / f"{block.line}.toml"
         path.write_text(text, encoding="utf-8")
-        environ = {
-            name: f"sqlite:///{name}.db" if "URL" in name else "there:9092" for name in re.findall(r"\$\{(\w+)", text)
-        }
         missing: dict[str, dict[str, object]] = {"sinks": {}}
         if "database" not in tree:
             missing["database"] = {"url": "sqlite:///shop.db"}
         for route in tree.get("routes", {}).values():
             if route["sink"] not in tree.get("sinks", {}):
                 missing["sinks"][route["sink"]] = {"kind": "null"}
-        wrong = sink_problems(load(path, environ, missing))
+        wrong = sink_problems(load(path, {}, missing))
         found = [f"{problem.path}: {problem.what}" for problem in wrong if "callable" not in problem.path]
         if found:
             raise Failed("\n".join(found))

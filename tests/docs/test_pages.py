@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from devtools import wheel
 from pillarbox.errors import ConfigError
 from tests.docs.pages import Page, page_of, pages
 from tests.docs.reader import Failed, Reader
@@ -12,11 +13,16 @@ from tests.docs.reader import Failed, Reader
 PAGES = pages()
 
 
+def folder_of(tmp_path: Path) -> Path:
+    folder = tmp_path / "reader"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
 def read(page: Page, tmp_path: Path, servers: dict[str, str]) -> None:
-    folder, aside = tmp_path / "reader", tmp_path / "aside"
-    folder.mkdir()
+    aside = tmp_path / "aside"
     aside.mkdir()
-    Reader(folder, aside, servers).read(page)
+    Reader(folder_of(tmp_path), aside, servers).read(page)
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if not page.needs], ids=lambda page: page.name)
@@ -37,9 +43,16 @@ def test_a_page_with_postgres_and_kafka_runs(page: Page, tmp_path: Path, pg_url:
     read(page, tmp_path, {"DATABASE_URL": pg_url, "KAFKA": kafka})
 
 
+def test_the_readme_runs(tmp_path: Path, pg_url: str, kafka: str) -> None:
+    """The same from the built wheel on, in the folder of someone who knows nothing else."""
+    (readme,) = (page for page in PAGES if "wheel" in page.needs)
+    wheel.build(folder_of(tmp_path))
+    read(readme, tmp_path, {"DATABASE_URL": pg_url, "KAFKA": kafka})
+
+
 def test_no_page_is_left_out() -> None:
-    """A page that asks for a server nobody gives it would never be read."""
-    known: list[set[str]] = [set(), {"postgres"}, {"postgres", "kafka"}]
+    """A page that asks for what nobody gives it would never be read."""
+    known: list[set[str]] = [set(), {"postgres"}, {"postgres", "kafka"}, {"postgres", "kafka", "wheel"}]
     assert [page.name for page in PAGES if page.needs not in known] == []
 
 
