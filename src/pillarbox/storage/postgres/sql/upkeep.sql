@@ -13,9 +13,10 @@ WHERE oid = '{schema}.message'::regclass;
 
 -- name: segments
 -- What is attached (and whether its detach is pending), what lies beside it, what is noted; and the open one's number.
-SELECT coalesce(c.n, s.n), c.attached, coalesce(c.pending, false), s.state, cur.n, c.n IS NOT NULL
-FROM (SELECT last_value / 10000000000 AS n FROM {schema}.message_id_seq) cur
-CROSS JOIN (
+-- A crash behind a drop leaves a range that is only noted.
+SELECT coalesce(c.n, s.n), c.attached, coalesce(c.pending, false), s.state,
+  (SELECT last_value / 10000000000 FROM {schema}.message_id_seq), c.n IS NOT NULL
+FROM (
   SELECT substr(t.relname, 9)::int8 AS n, i.inhrelid IS NOT NULL AS attached, i.inhdetachpending AS pending
   FROM pg_class t LEFT JOIN pg_inherits i ON i.inhrelid = t.oid AND i.inhparent = '{schema}.message'::regclass
   WHERE t.relnamespace = to_regnamespace('{schema}') AND t.relkind = 'r' AND t.relname ~ '^message_[0-9]+$') c
