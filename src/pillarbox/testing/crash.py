@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import re
 import threading
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -56,6 +56,7 @@ class Report:
     cycles: int
     fired: Counter[str]
     armed: Counter[str]
+    seconds: Mapping[str, float]
     verdict: Verdict
 
     @property
@@ -67,7 +68,10 @@ class Report:
         return self.verdict.ok and not self.never_fired
 
     def __str__(self) -> str:
-        rows = [f"{point:<22} {self.fired[point]:>5} of {count}" for point, count in sorted(self.armed.items())]
+        rows = [
+            f"{point:<22} {self.fired[point]:>5} of {count}  {self.seconds[point] / count:5.1f} s"
+            for point, count in sorted(self.armed.items())
+        ]
         return "\n".join([f"{self.cycles} crash cycles, seed {self.seed}", *rows, str(self.verdict)])
 
 
@@ -91,6 +95,7 @@ class CrashGate:
         self._installation = Installation(house.url)
         self._arrived: list[Sighting] = []
         self._again: Counter[str] = Counter()
+        self._seconds: defaultdict[str, float] = defaultdict(float)
         self._window = 0
         self._before_life = 0
         self._armed: Counter[str] = Counter()
@@ -131,6 +136,11 @@ class CrashGate:
 
     def _cycle(self, point: str) -> None:
         self._armed[point] += 1
+        began = self._clock.mono()
+        self._lives(point)
+        self._seconds[point] += self._clock.mono() - began
+
+    def _lives(self, point: str) -> None:
         for _ in range(TRIES):
             fired = self._fired()[point]
             self._life(point)
@@ -226,7 +236,7 @@ class CrashGate:
         )
         verdict = judge(history)
         verdict.unfinished += sorted(self._installation.unsettled())
-        return Report(self._seed, cycles, self._fired(), self._armed, verdict)
+        return Report(self._seed, cycles, self._fired(), self._armed, self._seconds, verdict)
 
     def _drained(self, business: set[str]) -> bool:
         self._arrived += self._house.readback.more()

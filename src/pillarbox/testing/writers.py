@@ -76,12 +76,12 @@ class Writer:
             raise self.failure
 
     def _work(self) -> None:
-        acts: list[tuple[Callable[[Any], list[Added]], int]] = [
+        acts: list[tuple[Callable[[Any], list[Added]], float]] = [
             (self._plain, 8), (self._several, 4), (self._many_keys, 3), (self._rolled_back, 2), (self._savepoint, 2),
             (self._early, 2), (self._held, 2), (self._without_key, 2), (self._delayed, 1), (self._unrouted, 1),
         ]  # fmt: skip
         if self._manners.poison_topic is not None:
-            acts.append((self._poison, 1))
+            acts.append((self._poison, 0.2))  # each one costs a fail-stop sink its session
         weights = [weight for _, weight in acts]
         try:
             with connected(self._url) as conn:
