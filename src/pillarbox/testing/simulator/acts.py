@@ -161,10 +161,20 @@ def change_route(world: World, act: Act) -> None:
 
 def operate(world: World, act: Act) -> None:
     """retry | bury | skip | replay of one held or dead message: the first that fits."""
-    name, verb = _route_of(world, act), act.detail
+    act_on_hold(world, _route_of(world, act), act.detail, list(world.log.holds))
+
+
+def ambush(world: World, act: Act) -> None:
+    """The same, just before the relay's next settle that changes a hold row, of that row."""
+    world.nodes[act.who].ambush = act.detail
+
+
+def act_on_hold(world: World, route: str, verb: str, seqs: list[int]) -> None:
+    """What a person does to one of these rows, if the verb fits it."""
     fits = {"retry": ("blocked", "retry"), "bury": ("retry", "blocked"), "skip": ("retry", "waiting", "blocked", "dead"),
             "replay": ("dead",)}[verb]  # fmt: skip
-    rows = [_row(world, seq) for seq, h in world.log.holds.items() if h.route == name and h.held.state in fits]
+    holds = [(seq, world.log.holds[seq]) for seq in seqs if seq in world.log.holds]
+    rows = [_row(world, seq) for seq, h in holds if h.route == route and h.held.state in fits]
     if not rows:
         return
     row = rows[int(world.dice.throw(f"operate {verb}") * len(rows))]
@@ -174,9 +184,10 @@ def operate(world: World, act: Act) -> None:
         for id_ in hold.held.ids:
             highest[id_] = max(highest.get(id_, 0), hold.held.generation)
     plan = replay([row], wanted, None, highest) if verb == "replay" else change(verb, [row], wanted)
-    _write(world, name, plan.rewritten, plan.added)
+    _write(world, route, plan.rewritten, plan.added)
+    world.tell("person", verb, row)
     for _, id_ in wanted:
-        world.ledger.books[name].by_person[id_, row.generation] = world.clock.time
+        world.ledger.books[route].by_person[id_, row.generation] = world.clock.time
 
 
 def _row(world: World, seq: int) -> HoldRow:
@@ -205,5 +216,5 @@ def _held(row: HoldRow) -> Held:
 ACTS: dict[str, Callable[[World, Act], None]] = {
     act.__name__: act
     for act in (add, crash, pause, lose, expel, leave, join, server_crash, database_away, prune, outage, topic_away,
-                key_away, reset, pause_route, change_route, operate)
+                key_away, reset, pause_route, change_route, operate, ambush)
 }  # fmt: skip

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from pillarbox.testing.simulator.node import Node
     from pillarbox.testing.simulator.world import World
 
-QUICK = 0.02  # seconds a message or an answer is on its way, at most, when all is well
 LATE = 8.0  # how late what an ended session has left may still arrive
 
 
@@ -78,11 +77,11 @@ class Broker:
         """It is on its way."""
         dice, now = self.world.dice, self.world.clock.time
         name = f"fly {copy.route} {copy.known.label}"
-        arrive = now + dice.between(name, 0.001, QUICK)
+        arrive = now + dice.between(name, 0.001, self.spec.delay)
         if self.spec.delivery is not SinkClass.SINGLE:
             arrive = session.busy_until = max(arrive, session.busy_until)
         copy.arrive_at = arrive
-        copy.ready_at = arrive + dice.between(name, 0.001, QUICK)
+        copy.ready_at = arrive + dice.between(name, 0.001, self.spec.delay)
         copy.outage = self.in_outage
         session.unanswered[self.handle(copy)] = copy
         self._push(copy, session)

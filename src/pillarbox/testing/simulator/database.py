@@ -54,13 +54,21 @@ class Connection:
         fault = self.node.lose.pop(name, "")
         if fault == "before":
             raise DatabaseUnavailable("simulated: lost before")
-        if fault == "late" and late is not None:
-            self.world.after(self.world.dice.between(f"late {name}", 0.01, 3.0), late)
+        if fault in ("late", "dying") and late is not None:
+            self._later(name, late, dies=fault == "dying")
             raise DatabaseUnavailable("simulated: lost, applies later")
         result = call()
         if fault:
             raise DatabaseUnavailable("simulated: reply lost")
         return result
+
+    def _later(self, name: str, late: Callable[[], object], *, dies: bool) -> None:
+        """The statement is under way still; its relay may not live to see it applied."""
+        low, high = (2.0, 5.0) if dies else (0.01, 3.0)
+        self.world.after(self.world.dice.between(f"late {name}", low, high), late)
+        if dies:
+            self.node.doomed = True
+            self.world.after(6.0, self.node.start)
 
 
 class SimSource:
@@ -91,8 +99,12 @@ class SimSource:
 
     def apply(self, source: MemorySource, route: str, changes: Sequence[Changes]) -> dict[int, Settled]:
         """Settle, and judge it."""
-        world, log = self.world, self.world.log
+        world, log, node = self.world, self.world.log, self.c.node
         world.advance()
+        changed = [held.seq for change in changes for held in change.changed]
+        if node.ambush and changed:
+            verb, node.ambush = node.ambush, ""
+            world.operate(route, verb, changed)
         stored = log.routes.get(route)
         before = list(stored.cursors) if stored else []
         rows = {seq: h.held for seq, h in log.holds.items() if h.route == route}
@@ -139,9 +151,9 @@ class SimLeases:
 
         self.c.ask("join", call)
 
-    def renew(self, relay: UUID, serves: Sequence[str], lease: float) -> bool:
+    def renew(self, relay: UUID, serves: Sequence[str], lease: float, says: Sequence[str] = ()) -> bool:
         def call() -> bool:
-            alive = self.real.renew(relay, serves, lease)
+            alive = self.real.renew(relay, serves, lease, says)
             if alive:
                 self.c.node.granted(relay, lease)
             return alive

@@ -31,7 +31,8 @@ def draw(seed: int) -> Schedule:
 def _calm(seed: int, rnd: Random) -> Schedule:
     """Nothing goes wrong; relays come and go in good order."""
     schedule = _world(seed, rnd)
-    return replace(schedule, acts=_in_time([*_messages(rnd, ()), *_Draw(rnd, schedule).hand_overs()]))
+    acts = _in_time([*_messages(rnd, ()), *_Draw(rnd, schedule).hand_overs()])
+    return replace(_slow(schedule, rnd), acts=acts)
 
 
 def _outage(seed: int, rnd: Random) -> Schedule:
@@ -58,8 +59,14 @@ def _mixed(seed: int, rnd: Random) -> Schedule:
     world = _Draw(rnd, schedule)
     natures = NATURES if rnd.random() < 0.6 else ()
     messages = _messages(rnd, natures, bad=rnd.choice((0.02, 0.1, 0.3)))
-    faults = [world.fault() for _ in range(rnd.choice((1, 1, 2, 3, 5, 8)))]
-    return replace(schedule, acts=_in_time([*messages, *faults, *world.hand_overs()]))
+    faults = [act for _ in range(rnd.choice((1, 1, 2, 3, 5, 8))) for act in world.fault()]
+    return replace(_slow(schedule, rnd), acts=_in_time([*messages, *faults, *world.hand_overs()]))
+
+
+def _slow(schedule: Schedule, rnd: Random) -> Schedule:
+    """Sinks that take their time: more is on the wire when something happens."""
+    sinks = tuple(spec._replace(delay=rnd.choice((0.02, 0.02, 0.3, 0.9))) for spec in schedule.sinks)
+    return replace(schedule, sinks=sinks)
 
 
 def _in_time(acts: list[Act]) -> tuple[Act, ...]:
@@ -135,12 +142,25 @@ class _Draw:
     def relay(self) -> int:
         return self.rnd.randrange(self.relays)
 
-    def fault(self) -> Act:
+    def fault(self) -> list[Act]:
+        if self.rnd.random() < 0.1:
+            return self.take_over()
         kinds: tuple[Callable[[], Act], ...] = (
             self.crash, self.crash, self.pause, self.pause, self.lose, self.lose, self.outage, self.outage,
-            self.topic_away, self.key_away, self.reset, self.server, self.expel, self.person, self.person, self.route,
+            self.topic_away, self.key_away, self.reset, self.server, self.expel, self.person, self.person, self.ambush,
+            self.ambush, self.route,
         )  # fmt: skip
-        return self.rnd.choice(kinds)()
+        return [self.rnd.choice(kinds)()]
+
+    def take_over(self) -> list[Act]:
+        """A relay dies in a settle that applies later; whoever takes its lanes is slow to do so."""
+        at, who = self.at(), self.relay()
+        dies = [Act(at, "lose", who, 0.0, "settle dying")]
+        pause = self.rnd.choice((0.5, 1.0, 3.0))
+        return dies + [Act(at, "pause", n, pause, "take") for n in range(self.relays) if n != who]
+
+    def ambush(self) -> Act:
+        return Act(self.at(), "ambush", self.relay(), 0.0, self.rnd.choice(("retry", "bury", "skip")))
 
     def crash(self) -> Act:
         return Act(self.at(), "crash", self.relay(), self.rnd.choice((0.1, 1.0, 5.0)), self.rnd.choice(CRASH_POINTS))

@@ -148,7 +148,8 @@ class Ledger:
         copy.sent = self.next()
         failing = book.failing.get(what[0])
         copy.since = failing is not None and failing.state == "+"
-        book.open[what] = book.unsettled[copy.known.lane][what] = copy
+        if copy.owned:
+            book.open[what] = book.unsettled[copy.known.lane][what] = copy
 
     def _in_turn(self, book: Book, copy: Copy, delivery: SinkClass) -> None:
         key, place = copy.known.key, book.places.get(copy.what[0])

@@ -36,7 +36,8 @@ class Node:
         self.crash_at = ""  # a crash point
         self.paused_until = 0.0
         self.pause_at: tuple[str, float] | None = None  # before which statement, for how long
-        self.lose: dict[str, str] = {}  # statement -> before | after | late
+        self.lose: dict[str, str] = {}  # statement -> before | after | late | dying
+        self.ambush = ""  # what a person does just before the next settle that changes a hold row
         self.alive_until = float("-inf")
         self.jumped_until = float("-inf")  # until then it may be expelled and not know it
         self.surveys: deque[float] = deque(maxlen=FEWEST_LOOKS)
@@ -93,6 +94,7 @@ class Node:
         self.engine, self.doomed, self.crash_at, self.pause_at = None, False, "", None
         self.paused_until, self._wake = 0.0, float("inf")
         self.lose.clear()
+        self.ambush = ""
         if self.again:
             self.start()
 
@@ -125,7 +127,7 @@ class Node:
     def step(self) -> None:
         engine = self.engine
         assert engine is not None
-        activity = self.world.activity
+        activity, started = self.world.activity, self.world.clock.time
         self.in_step = True
         try:
             sleep = self._work(engine)
@@ -138,6 +140,7 @@ class Node:
         if self.doomed:
             self.die()
         elif self.engine is not None:
+            self._check_hung_up(started)
             self._grain = GRAIN if self.world.activity != activity else min(COARSEST, 1.5 * self._grain)
             self.wake_at(self.world.clock.time + max(sleep, self._grain))
 
@@ -200,6 +203,12 @@ class Node:
         """R3: nothing is handed over once the lease is over."""
         if self.world.clock.time >= self.alive_until:
             raise Broken(f"DEADLINE: {self} handed over on {route}, its lease had ended at {self.alive_until:.3f}")
+
+    def _check_hung_up(self, started: float) -> None:
+        """R3: a step that begins after the deadline leaves nothing unanswered, unless the lease is renewed."""
+        assert self.engine is not None
+        if started >= self.alive_until and any(s.flight.wire for s in self.engine.services.values()):
+            raise Broken(f"DEADLINE: {self} has not hung up, its lease had ended at {self.alive_until:.3f}")
 
     def check_not_given_up(self, copy: Copy) -> None:
         """R9, R11: what is given up is not sent again by who must know it."""

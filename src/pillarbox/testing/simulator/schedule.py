@@ -51,6 +51,7 @@ class SinkSpec(NamedTuple):
     fenced: bool = False
     max_in_flight: int = 10_000
     asks_topics: bool = True  # `away` tells of missing topics; else only answers do
+    delay: float = 0.02  # seconds a message, and then its answer, is on its way, at most
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ class Schedule:
 
     def __str__(self) -> str:
         sinks = ", ".join(
-            f"s{n} {s.delivery}{' fenced' if s.fenced else ''} ≤{s.max_in_flight}{'' if s.asks_topics else ' mute'}"
+            f"s{n} {s.delivery}{' fenced' if s.fenced else ''} ≤{s.max_in_flight}{'' if s.asks_topics else ' mute'} {s.delay}s"
             for n, s in enumerate(self.sinks)
         )
         routes = "; ".join(f"{name} {dict(definition)}" for name, definition in self.routes.items())

@@ -61,7 +61,7 @@ def _simpler_world(schedule: Schedule) -> Iterator[Schedule]:
 
 
 def _of_relay(act: Act) -> bool:
-    return act.what in ("crash", "pause", "lose", "expel", "leave", "join")
+    return act.what in ("crash", "pause", "lose", "expel", "leave", "join", "ambush")
 
 
 def _of_route(act: Act) -> bool:

@@ -12,7 +12,7 @@ from pillarbox import crashpoints
 from pillarbox.config import RelayConfig
 from pillarbox.ports import RowTuple, Taken
 from pillarbox.routing import compile_match, topic_and_rule
-from pillarbox.testing.simulator.acts import ACTS
+from pillarbox.testing.simulator.acts import ACTS, act_on_hold
 from pillarbox.testing.simulator.broker import Broker
 from pillarbox.testing.simulator.clock import Dice, SimClock
 from pillarbox.testing.simulator.database import SimLog, known_of
@@ -157,6 +157,10 @@ class World:
                     states[id_, hold.held.generation] = hold.held.state
         self.ledger.books[route].states = states
         self.held_ever = self.held_ever or bool(states)
+
+    def operate(self, route: str, verb: str, seqs: list[int]) -> None:
+        """A person comes at the worst moment."""
+        act_on_hold(self, route, verb, seqs)
 
     def taken(self, taken: Taken, node: Node) -> None:
         self.tell("takes", node, taken.route, taken.lane, "term", taken.term)
