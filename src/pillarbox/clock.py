@@ -6,7 +6,6 @@ import time
 from datetime import UTC, datetime
 from typing import Protocol
 
-
 unix_ns = time.time_ns  # for ids that begin with the time
 
 

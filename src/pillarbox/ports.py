@@ -154,8 +154,9 @@ class Leases(Protocol):
     def join(self, relay: UUID, serves: Sequence[str], lease: float) -> None:
         """Make this process known; it owns nothing yet. `relay` is a fresh id for each start."""
 
-    def renew(self, relay: UUID, serves: Sequence[str], lease: float) -> bool:
-        """One statement by itself. False: expelled; forget everything and join with a new id."""
+    def renew(self, relay: UUID, serves: Sequence[str], lease: float, says: Sequence[str] = ()) -> bool:
+        """One statement by itself; `says` is what keeps this process from delivering, for `status` to show. A lease
+        of 0 ends at once. False: expelled; forget everything and join with a new id."""
 
     def expel(self) -> int:
         """Delete the rows of processes whose lease ran out; before anyone takes their lanes."""

@@ -120,13 +120,23 @@ class Trouble(NamedTuple):
     first: UUID | None
 
 
+class RelayLine(NamedTuple):
+    """A process whose lease holds."""
+
+    id: UUID
+    host: str
+    version: str
+    serves: tuple[str, ...]
+    says: tuple[str, ...]  # what keeps it from delivering
+
+
 class Overview(NamedTuple):
     """One look at an installation; every statement starts at the cursors."""
 
     environment: str
     same_system: bool  # False: another cluster, or another environment than ours; nobody takes a lane before `adopt`
     schema_version: int
-    relays: list[tuple[UUID, str, str, tuple[str, ...]]]  # id, host, version, routes served
+    relays: list[RelayLine]
     routes: list[RouteLine]
     lanes: list[LaneLine]
     troubles: list[Trouble]

@@ -192,7 +192,8 @@ def test_leases_say_what_is_missing(harness: PostgresHarness) -> None:
     harness.conn.execute("TRUNCATE pillarbox.boot")
     with pytest.raises(InDoubt):
         relay.take(1)
-    relay.leases.leave(relay.id)
+    assert relay.leases.renew(relay.id, ["r"], 0.0)
+    assert relay.leases.expel() == 1
     assert not relay.leases.renew(relay.id, ["r"], 5)
     harness.conn.execute("DELETE FROM pillarbox.installation")
     for act in (relay.take, lambda: relay.leases.join(uuid4(), [], 5)):

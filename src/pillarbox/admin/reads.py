@@ -148,8 +148,8 @@ def _status(seen: Overview, rates: Mapping[str, float] | None, proposed: Mapping
         schema_version=seen.schema_version,
         routes=routes,
         relays=tuple(
-            Relay(id, host, version, serves, sum(lane.owner == host for lane in seen.lanes))
-            for id, host, version, serves in seen.relays
+            Relay(each.id, each.host, each.version, each.serves, sum(lane.owner == each.host for lane in seen.lanes))
+            for each in seen.relays
         ),
         troubles=tuple(Trouble(*each) for each in seen.troubles),
         unrouted=seen.unrouted,
@@ -203,7 +203,8 @@ def _warnings(seen: Overview, proposed: Mapping[str, Mapping[str, Any]]) -> list
         (age > OLD_TRANSACTION, f"a transaction open for {span(age)} holds retention back: {who}"),
         ((seen.overdue or 0) > 60, f"scheduled messages are {span(seen.overdue or 0)} late"),
     ]
-    return [text for is_so, text in found if is_so]
+    said = [f"{text} (relay on {each.host})" for each in seen.relays for text in each.says]
+    return [text for is_so, text in found if is_so] + said
 
 
 def held(desk: Desk, pick: Pick) -> list[HeldMessage]:

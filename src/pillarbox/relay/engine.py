@@ -111,7 +111,8 @@ class Engine:
         """Renew, expel, see who does what, share the lanes."""
         if not self.looked:
             self._first_look()
-        if not self.tenure.renew(self._served()):
+        says = [text for service in self.services.values() for text in service.says()]
+        if not self.tenure.renew(self._served(), says):
             self.in_doubt.clear()
             for service in self.services.values():
                 service.lose_all("expelled", now)
@@ -227,7 +228,8 @@ class Engine:
                 if lanes:
                     self.tenure.give_back(service.route, lanes)
             if self.tenure.joined:
-                self.leases.renew(self.tenure.id, [], 0.0)  # the next to look expels us: our share is free at once
+                self.leases.renew(self.tenure.id, [], 0.0)  # our share is free at once
+                self.leases.expel()
         except (PillarboxError, InDoubt):
             pass  # the lease ends by itself
         for service in self.services.values():

@@ -24,6 +24,7 @@ from pillarbox.relay.settle import Settler
 from pillarbox.retry import Policy
 from pillarbox.routing import compile_match
 
+MOST_SAID, MOST_TOPICS = 300, 10  # characters, and destinations that are named
 ANSWER_POLL = 0.002  # seconds between two looks for answers while something is on the wire
 
 
@@ -113,6 +114,13 @@ class RouteService:
                 given_up = look(self.windows[lane], [h for h in held if h.lane == lane], now)
                 self.judge.turns.drop(given_up)
                 self.judge.forget_failing(self.windows[lane])
+
+    def says(self) -> list[str]:
+        """What keeps this route from delivering, for people who look from elsewhere."""
+        breaker = self.judge.breaker
+        found = [f"{self.route}: sink {self.sink_name} is away: {breaker.reason}"] if breaker.is_open else []
+        away = self.publisher.destinations.away.items()
+        return found + [f"{self.route}: {reason}"[:MOST_SAID] for _, reason in [*away][:MOST_TOPICS]]
 
     def warn(self) -> None:
         """Say once what makes this sink's acceptance worth less than it should be, and when that has ended."""

@@ -43,7 +43,7 @@ class Tenure:
         """R3: whether the lease surely holds now. Asked immediately before anything is handed over."""
         return self.clock.mono() < self.deadline
 
-    def renew(self, serves: Sequence[str]) -> bool:
+    def renew(self, serves: Sequence[str], says: Sequence[str]) -> bool:
         """Prolong the lease. False: expelled; everything is to be forgotten, and a new id joins at the next tick."""
         t0 = self.clock.mono()
         self.next_tick = t0 + self.tick
@@ -51,7 +51,7 @@ class Tenure:
         if not self.joined:
             self.leases.join(self.id, serves, self.lease)
             self.joined = True
-        elif not self.leases.renew(self.id, serves, self.lease):
+        elif not self.leases.renew(self.id, serves, self.lease, says):
             self.expelled()
             return False
         crashpoints.here("renew.after")

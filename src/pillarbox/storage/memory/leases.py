@@ -22,7 +22,8 @@ class MemoryLeases:
             now = self._log.clock.mono()
             self._log.processes[relay] = Process(tuple(sorted(serves)), now, now + lease)
 
-    def renew(self, relay: UUID, serves: Sequence[str], lease: float) -> bool:
+    def renew(self, relay: UUID, serves: Sequence[str], lease: float, says: Sequence[str] = ()) -> bool:
+        del says  # nobody asks
         with self._log.lock:
             process, now, names = self._log.processes.get(relay), self._log.clock.mono(), tuple(sorted(serves))
             if process is None:

@@ -9,7 +9,7 @@ from typing import Any
 from pillarbox.storage.asked import Count, fitting, found_from, named, route_line, split_ids, standing
 from pillarbox.storage.estimate import Segment, pending
 from pillarbox.storage.postgres.connection import Database, Rows
-from pillarbox.views import Found, HoldLine, LaneLine, Overview, Pick, Standing, Trouble
+from pillarbox.views import Found, HoldLine, LaneLine, Overview, Pick, RelayLine, Standing, Trouble
 
 LOGGED = ("log", "kept")
 PATIENCE = 30.0  # seconds; a person waits longer than a relay, a stuck server longer still
@@ -39,7 +39,10 @@ class PostgresDesk:
                 environment=environment,
                 same_system=same and self._environment in (None, environment),
                 schema_version=version,
-                relays=[(id, host, release, tuple(serves)) for id, host, release, serves in self._run("desk_relays")],
+                relays=[
+                    RelayLine(id, host, release, tuple(serves), tuple(says))
+                    for id, host, release, serves, says in self._run("desk_relays")
+                ],
                 routes=[
                     route_line(name, definition, paused, start, counts.get(name, {}))
                     for name, definition, paused, start in self._run("desk_routes")

@@ -13,7 +13,7 @@ from pillarbox.ports import Held, InDoubt, LaneState, RelayState, RouteState, Su
 from pillarbox.storage.postgres import migrate
 from pillarbox.storage.postgres.connection import Database, Rows
 from pillarbox.storage.postgres.cursor import Position
-from pillarbox.storage.postgres.sql import array
+from pillarbox.storage.postgres.sql import array, storable
 
 
 class PostgresLeases:
@@ -28,13 +28,9 @@ class PostgresLeases:
         self._heal()
         self._db.run("join", str(relay), lease, array(serves), metadata.version("pillarbox"), socket.gethostname())
 
-    def renew(self, relay: UUID, serves: Sequence[str], lease: float) -> bool:
-        alive = self._db.run("renew", str(relay), lease, array(serves))
-        return bool(alive)
-
-    def leave(self, relay: UUID) -> None:
-        """Delete the process's row, at the end of a good one."""
-        self._db.run("leave", str(relay))
+    def renew(self, relay: UUID, serves: Sequence[str], lease: float, says: Sequence[str] = ()) -> bool:
+        texts = array(storable(text) for text in says)
+        return bool(self._db.run("renew", str(relay), lease, array(serves), texts))
 
     def expel(self) -> int:
         return len(self._db.run("expel"))

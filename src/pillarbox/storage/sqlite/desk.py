@@ -11,7 +11,7 @@ from uuid import UUID
 from pillarbox.storage.asked import COUNTED, Count, fitting, found_from, named, route_line, split_ids, standing
 from pillarbox.storage.sqlite.connection import Database, fetch, storable
 from pillarbox.storage.sqlite.sql import SQL
-from pillarbox.views import Found, HoldLine, LaneLine, Overview, Pick, Standing, Trouble
+from pillarbox.views import Found, HoldLine, LaneLine, Overview, Pick, RelayLine, Standing, Trouble
 
 LOGGED = ("log", "kept")
 Rows = list[tuple[Any, ...]]
@@ -38,8 +38,8 @@ class SqliteDesk:
                 same_system=self._environment in (None, environment),  # the only way to tell a copied file
                 schema_version=version,
                 relays=[
-                    (UUID(id), host, release, tuple(json.loads(serves)))
-                    for id, host, release, serves in run(conn, "desk_relays")
+                    RelayLine(UUID(id), host, release, tuple(json.loads(serves)), tuple(json.loads(says)))
+                    for id, host, release, serves, says in run(conn, "desk_relays")
                 ],
                 routes=[
                     route_line(name, json.loads(definition), paused, start, counts.get(name, {}))

@@ -29,9 +29,10 @@ class SqliteLeases:
             known = (str(relay), lease, _names(serves), version("pillarbox"), socket.gethostname())
             conn.execute(SQL["join"], known)
 
-    def renew(self, relay: UUID, serves: Sequence[str], lease: float) -> bool:
+    def renew(self, relay: UUID, serves: Sequence[str], lease: float, says: Sequence[str] = ()) -> bool:
+        given = (lease, _names(serves), str(relay), json.dumps(list(says)))
         with self._database.writing() as conn:
-            return execute(conn, SQL["renew"], (lease, _names(serves), str(relay))).rowcount == 1
+            return execute(conn, SQL["renew"], given).rowcount == 1
 
     def expel(self) -> int:
         if not self._database.all(SQL["any_expired"])[0][0]:

@@ -72,7 +72,7 @@ class LeasesContract:
         process = owner(harness)
         harness.advance(LEASE / 2)
         assert process.store.leases.expel() == 0
-        assert process.store.leases.renew(process.id, process.serves, LEASE)
+        assert process.store.leases.renew(process.id, process.serves, LEASE, ["the sink is away: \x00 'why'"])
         harness.advance(LEASE * 0.75)
         assert process.store.leases.expel() == 0
 

@@ -88,7 +88,8 @@ CREATE TABLE {schema}.relay (
   serves text[] NOT NULL,
   serves_since timestamptz NOT NULL DEFAULT now(),
   version text NOT NULL,
-  host text NOT NULL
+  host text NOT NULL,
+  says text[] NOT NULL DEFAULT '{}' -- what keeps it from delivering
 ) WITH (fillfactor = 25);
 
 -- The exceptions: what an answer has set aside, what waits behind it, what was given up. Empty when all is well.

@@ -6,13 +6,9 @@ VALUES ($1::uuid, now() + $2::float8 * interval '1 second', $3::text[], $4, $5);
 -- name: renew
 -- Prolong the lease, by the database's clock; no row: expelled.
 UPDATE {schema}.relay
-SET alive_until = now() + $2::float8 * interval '1 second', serves = $3::text[],
+SET alive_until = now() + $2::float8 * interval '1 second', serves = $3::text[], says = $4::text[],
     serves_since = CASE WHEN serves = $3::text[] THEN serves_since ELSE now() END
 WHERE id = $1::uuid RETURNING 1;
-
--- name: leave
--- A process that ends well does not wait to be expelled.
-DELETE FROM {schema}.relay WHERE id = $1::uuid;
 
 -- name: expel
 -- Delete processes whose lease ran out. A lease of over twice the longest one: the database's clock went back.

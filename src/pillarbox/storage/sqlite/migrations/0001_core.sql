@@ -72,7 +72,8 @@ CREATE TABLE pillarbox_relay (
   serves TEXT NOT NULL CHECK (json_valid(serves)),
   serves_since REAL NOT NULL DEFAULT ((julianday('now') - 2440587.5) * 86400.0),
   version TEXT NOT NULL,
-  host TEXT NOT NULL
+  host TEXT NOT NULL,
+  says TEXT NOT NULL DEFAULT '[]' CHECK (json_valid(says)) -- what keeps it from delivering
 );
 
 -- The exceptions: what an answer has set aside, what waits behind it, what was given up. Empty when all is well.

@@ -5,7 +5,7 @@ VALUES (?, (SELECT now FROM {schema}clock) + ?, ?, ?, ?);
 
 -- name: renew
 -- Extend the lease; a changed list of routes counts as new from now on.
-UPDATE {schema}relay SET alive_until = (SELECT now FROM {schema}clock) + ?1, serves = ?2,
+UPDATE {schema}relay SET alive_until = (SELECT now FROM {schema}clock) + ?1, serves = ?2, says = ?4,
   serves_since = CASE WHEN serves = ?2 THEN serves_since ELSE (SELECT now FROM {schema}clock) END
 WHERE id = ?3;
 
