@@ -108,7 +108,7 @@ class Sifting:
         p = self.p
         p.put_back([*self.back, *p.take_behind(self.back)])
         if self.back and not (self.items or self.judged or p.flight.wire):
-            p.sink_is_away(self.now, next(iter(self.away.values()), "nothing can be sent"))
+            p.sink_is_away(self.now, next(iter(p.destinations.away.values()), "nothing can be sent"))
         for item, failed in self.judged:
             p.judge.free_key(item)  # what was parked behind it is swept behind it
             p.judge.one_failed(item, failed, self.now, sent=False)
