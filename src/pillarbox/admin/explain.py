@@ -209,7 +209,7 @@ def _unread(standing: Standing) -> str:
     moved = "never" if standing.settled_for is None else f"{span(standing.settled_for)} ago"
     return (
         f"on its way;{before} its lane is with {standing.owner} (term {standing.term}), whose cursor moved {moved}. If "
-        "that is long ago, that relay's log and /readyz say whether the sink is away."
+        "that is long ago, `pillarbox status` says what keeps the relay."
     )
 
 
