@@ -10,7 +10,7 @@ from typing import Any
 from pillarbox.outcome import SinkClass
 from pillarbox.testing.simulator.schedule import Act, Message, Schedule, SinkSpec
 
-AWAY = 200.0  # seconds; nobody waits for the end of it
+AWAY = 600.0  # seconds; nobody waits for the end of it
 SPAN = 12.0  # seconds in which things happen
 STATEMENTS = ("read", "settle", "settle", "settle", "fetch", "take", "retake", "renew", "load", "survey", "give_back",
               "join", "move_due", "expel")  # fmt: skip

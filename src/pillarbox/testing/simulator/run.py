@@ -14,7 +14,7 @@ from pillarbox.testing.simulator.world import World
 HEALED_WITHIN = 35.0  # seconds after the last fault in which everything must be delivered and settled
 LOOK_EACH = 0.5
 CONTAINED_WITHIN = 30.0  # seconds after the last commit in which what can be delivered must be
-CONTAINED_EACH = 0.7  # and for each that cannot: a sink that does not tell is asked for one after the other
+CONTAINED_EACH = 4.5  # and for each that cannot: a sink that does not tell is probed with one after the other
 RESUMED_WITHIN = 14.0  # P11: ten seconds, and the send time-out twice: once for the message, once for the probe
 
 
@@ -53,15 +53,7 @@ def run(schedule: Schedule, *, trace: Callable[[str], None] | None = None) -> Re
 def _to_the_end(world: World) -> None:
     kind = world.schedule.kind
     if kind == "contained":
-        world.run_until(world.commits_end + CONTAINED_WITHIN)
-        world.advance()
-        slow = sum(world.is_away(name, k) for name, book in world.ledger.books.items() for k in book.wanted.values())
-        world.run_until(world.clock.time + slow * CONTAINED_EACH)
-        world.advance()
-        left = uncontained(world)
-        if left:
-            raise Broken(f"CONTAINED: {world.clock.time - world.commits_end:.0f} s after the last commit {left}")
-        return
+        return _contained(world)
     world.run_until(world.schedule.last + 0.001)
     _heal(world)
     healed = world.clock.time
@@ -77,6 +69,17 @@ def _to_the_end(world: World) -> None:
         _judge_quiet(world, healed)
     world.run_until(world.clock.time + 10.0)  # what is still on its way from ended sessions
     world.advance()
+
+
+def _contained(world: World) -> None:
+    world.run_until(world.commits_end)
+    slow = sum(world.is_away(name, known) for name, book in world.ledger.books.items() for known in book.wanted.values())
+    give_up = world.commits_end + CONTAINED_WITHIN + slow * CONTAINED_EACH
+    while left := uncontained(world):
+        if world.clock.time >= give_up:
+            raise Broken(f"CONTAINED: {world.clock.time - world.commits_end:.0f} s after the last commit {left}")
+        world.run_until(world.clock.time + LOOK_EACH)
+        world.advance()
 
 
 def _judge_quiet(world: World, healed: float) -> None:

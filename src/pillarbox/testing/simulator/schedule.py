@@ -9,6 +9,9 @@ from typing import Any, NamedTuple
 from pillarbox.outcome import SinkClass
 
 
+QUICK = 0.02  # seconds
+
+
 class Message(NamedTuple):
     """A message to be added. `nature` is how sinks take it: "" | poison | refuse:N | kill:N | unknown:N | unencodable."""
 
@@ -51,7 +54,7 @@ class SinkSpec(NamedTuple):
     fenced: bool = False
     max_in_flight: int = 10_000
     asks_topics: bool = True  # `away` tells of missing topics; else only answers do
-    delay: float = 0.02  # seconds a message, and then its answer, is on its way, at most
+    delay: float = QUICK  # seconds a message, and then its answer, is on its way, at most
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,8 @@ class Schedule:
         faults = {act.what for act in self.acts if act.is_fault}
         if not faults and not bad:
             return "calm"
+        if any(spec.delay > QUICK for spec in self.sinks):
+            return "mixed"
         if faults <= {"outage"} and not bad:
             return "outage"
         if faults <= {"topic_away", "key_away"} and bad <= {"poison", "kill", "unencodable", "refuse"}:
