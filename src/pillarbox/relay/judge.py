@@ -34,7 +34,6 @@ class Judge:
         self.breaker = Breaker(self.rnd)
         self.failing: dict[Handle, Entry] = {}  # `?`: failed, and nothing sent after that was accepted yet
         self.turns = Turns()
-        self.accepted_at = float("-inf")
 
     # ---------------------------------------------------------------- accepted
 
@@ -47,7 +46,6 @@ class Judge:
         if not handles:
             return 0
         self.done.update(handles)
-        self.accepted_at = now
         if self.failing:
             self._sink_is_well(handles)
         for entry in entries:

@@ -205,7 +205,7 @@ class Publisher:
 
     def _unless_away(self, rows: list[RowTuple], records: list[Record], now: float) -> tuple[list[Item], list[Record]]:
         """The fast path's question to the sink: are these destinations there?"""
-        if not rows or not self.destinations.ask(records, now):
+        if not rows or not self.destinations.ask(records):
             return list(rows), records
         return self._sift([rows], now)
 
@@ -214,8 +214,7 @@ class Publisher:
         sifting = Sifting(self, now)
         for chunk in chunks:
             pairs = [self._encoded(item) for item in chunk]
-            sifting.away = self.destinations.ask([r for _, r, _ in pairs if r is not None], now)
-            sifting.well = self.destinations.sink_is_well
+            sifting.away = self.destinations.ask([r for _, r, _ in pairs if r is not None])
             for item, record, problem in pairs:
                 sifting.take(item, record, problem)
             if sifting.items:

@@ -16,15 +16,14 @@ if TYPE_CHECKING:
 
 
 class Destinations:
-    """Which of a route's destinations are away, and since when."""
+    """Which of a route's destinations are away."""
 
     def __init__(self, judge: Judge) -> None:
         self.judge = judge
         self.flight = judge.flight
         self.away: dict[str, str] = {}
-        self._since: float | None = None
 
-    def ask(self, records: Iterable[Record], now: float) -> dict[str, str]:
+    def ask(self, records: Iterable[Record]) -> dict[str, str]:
         """Those of these records that can take nothing now, with the reason. Nothing if there is no session."""
         if try_open(self.flight):
             return {}
@@ -38,16 +37,7 @@ class Destinations:
             del self.away[topic]
             emit(ev.DestinationBack(route, sink, topic))
         self.away.update(away)
-        if not self.away:
-            self._since = None
-        elif self._since is None:
-            self._since = now
         return away
-
-    @property
-    def sink_is_well(self) -> bool:
-        """R10: it has accepted other things since, so these destinations alone are away."""
-        return self._since is not None and self.judge.accepted_at >= self._since
 
 
 class Sifting:
@@ -56,7 +46,6 @@ class Sifting:
     def __init__(self, publisher: Publisher, now: float) -> None:
         self.p = publisher
         self.away: dict[str, str] = {}
-        self.well = False
         self.now = now
         self.items: list[Item] = []
         self.records: list[Record] = []
@@ -82,10 +71,8 @@ class Sifting:
             self._wait(key, item)
         elif record is None:
             self._judge(item, key, Failed(_handle(item), Outcome.REFUSED, problem))
-        elif self.well or isinstance(item, Entry):
+        else:  # a failing answer like any other: it leaves its place in the window to what may prove something (R10)
             self._judge(item, key, Failed(_handle(item), Outcome.UNAVAILABLE, self.away[record[1]]))
-        else:
-            self._wait(key, item)
 
     def _keys(self) -> set[OrderKey]:
         if self.moving is None:
@@ -107,8 +94,6 @@ class Sifting:
         """Put back what must wait, stop the keys of what failed."""
         p = self.p
         p.put_back([*self.back, *p.take_behind(self.back)])
-        if self.back and not (self.items or self.judged or p.flight.wire):
-            p.sink_is_away(self.now, next(iter(p.destinations.away.values()), "nothing can be sent"))
         for item, failed in self.judged:
             p.judge.free_key(item)  # what was parked behind it is swept behind it
             p.judge.one_failed(item, failed, self.now, sent=False)
