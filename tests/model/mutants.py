@@ -469,10 +469,3 @@ def stale_is_taken_as_written(patch: pytest.MonkeyPatch) -> None:
     """A row that an operator changed counts as written by the relay."""
     wrap(patch, plans, "apply", lambda original, p, settled: original(p, settled._replace(stale=False)))
     patch.setattr("pillarbox.relay.settle.apply", plans.apply)
-
-
-@mutant
-def hung_up_late(patch: pytest.MonkeyPatch) -> None:
-    """At the deadline the wire is kept."""
-    patch.setattr(Engine, "_check_deadline", lambda _engine, _now: None)
-

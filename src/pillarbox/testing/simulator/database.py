@@ -58,6 +58,8 @@ class Connection:
             self._later(name, late, dies=fault == "dying")
             raise DatabaseUnavailable("simulated: lost, applies later")
         result = call()
+        if self.node.pause_at is not None and self.node.pause_at[0] == f"{name} reply":
+            self.node.pause_or_die(f"{name} reply")
         if fault:
             raise DatabaseUnavailable("simulated: reply lost")
         return result
@@ -92,6 +94,9 @@ class SimSource:
             if token.value == self.world.log.token:
                 self.apply(MemorySource(token), route, changes)
 
+        dying = self.c.node.lose.get("settle") == "dying"
+        if dying and not any(change.done or change.changed or change.added for change in changes):
+            return self.apply(self.c.store.source, route, changes)  # it waits for one that matters to the next owner
         return self.c.ask("settle", lambda: self.apply(self.c.store.source, route, changes), late)
 
     def wait(self, timeout: float) -> None:

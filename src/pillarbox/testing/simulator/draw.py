@@ -14,6 +14,8 @@ AWAY = 600.0  # seconds; nobody waits for the end of it
 SPAN = 12.0  # seconds in which things happen
 STATEMENTS = ("read", "settle", "settle", "settle", "fetch", "take", "retake", "renew", "load", "survey", "give_back",
               "join", "move_due", "expel")  # fmt: skip
+PAUSES = ("", "any", "read", "settle", "open", "renew", "take", "load", "renew reply", "read reply", "take reply",
+          "load reply", "settle reply", "fetch reply")  # fmt: skip
 CRASH_POINTS = ("take.before", "take.after_claim", "take.after_load", "read.after", "send.before", "send.after",
                 "answer.after", "settle.before", "settle.after", "bury.before", "bury.after", "hangup.before",
                 "hangup.after", "renew.before", "renew.after", "giveback.before", "giveback.after", "recover.before",
@@ -166,7 +168,7 @@ class _Draw:
         return Act(self.at(), "crash", self.relay(), self.rnd.choice((0.1, 1.0, 5.0)), self.rnd.choice(CRASH_POINTS))
 
     def pause(self) -> Act:
-        where = self.rnd.choice(("", "any", "read", "settle", "open", "renew", "take", "load"))
+        where = self.rnd.choice(PAUSES)
         return Act(self.at(), "pause", self.relay(), self.rnd.choice((0.5, 2.0, 3.0, 7.0)), where)
 
     def lose(self) -> Act:

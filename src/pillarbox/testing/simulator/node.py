@@ -35,7 +35,7 @@ class Node:
         self.doomed = False  # to be killed as soon as it comes to itself
         self.crash_at = ""  # a crash point
         self.paused_until = 0.0
-        self.pause_at: tuple[str, float] | None = None  # before which statement, for how long
+        self.pause_at: tuple[str, float] | None = None  # before which statement, or its reply; for how long
         self.lose: dict[str, str] = {}  # statement -> before | after | late | dying
         self.ambush = ""  # what a person does just before the next settle that changes a hold row
         self.alive_until = float("-inf")
@@ -170,7 +170,7 @@ class Node:
         if self.doomed:
             raise Killed
         seconds = 0.0
-        if self.pause_at is not None and self.pause_at[0] in (where, "any"):
+        if self.pause_at is not None and self._pauses(where, self.pause_at[0]):
             seconds = self.pause_at[1]
             self.pause_at = None
             self.world.ledger.faults = True
@@ -181,6 +181,10 @@ class Node:
             self.world.run_until(self.world.clock.time + seconds)
             if self.doomed:
                 raise Killed
+
+    def _pauses(self, where: str, wanted: str) -> bool:
+        """A pause before a take is for a take that takes something."""
+        return wanted in (where, "any") and (wanted != "take" or self.world.has_free_lane())
 
     def reaches(self, point: str) -> None:
         """A crash point of the engine."""

@@ -51,9 +51,13 @@ def run(schedule: Schedule, *, trace: Callable[[str], None] | None = None) -> Re
 
 
 def _to_the_end(world: World) -> None:
-    kind = world.schedule.kind
-    if kind == "contained":
-        return _contained(world)
+    if world.schedule.kind == "contained":
+        _contained(world)
+    else:
+        _healed(world)
+
+
+def _healed(world: World) -> None:
     world.run_until(world.schedule.last + 0.001)
     _heal(world)
     healed = world.clock.time
@@ -65,7 +69,7 @@ def _to_the_end(world: World) -> None:
             break
         if world.clock.time >= max(healed, world.ledger.delivered_at) + HEALED_WITHIN:
             raise Broken(f"STUCK: {HEALED_WITHIN:g} s after the last fault and the last delivery {left}")
-    if kind in ("calm", "outage"):
+    if world.schedule.kind in ("calm", "outage"):
         _judge_quiet(world, healed)
     world.run_until(world.clock.time + 10.0)  # what is still on its way from ended sessions
     world.advance()

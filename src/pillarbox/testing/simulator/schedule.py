@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 from pillarbox.outcome import SinkClass
 
-
 QUICK = 0.02  # seconds
 
 

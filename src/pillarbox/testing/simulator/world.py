@@ -162,6 +162,10 @@ class World:
         """A person comes at the worst moment."""
         act_on_hold(self, route, verb, seqs)
 
+    def has_free_lane(self) -> bool:
+        owners = [owner for route in self.log.routes.values() for owner in route.owners]
+        return any(owner is None or owner not in self.log.processes for owner in owners)
+
     def taken(self, taken: Taken, node: Node) -> None:
         self.tell("takes", node, taken.route, taken.lane, "term", taken.term)
         self.ledger.taken_anew(taken.route, taken.lane)
