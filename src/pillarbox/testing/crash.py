@@ -187,9 +187,9 @@ class CrashGate:
         stirred = self._clock.mono() + STIR_EACH  # it must be up before it is disturbed
         while self._relay.ended is None and self._clock.mono() < until:
             if stir is not None and self._clock.mono() >= stirred:
-                if point.startswith(DOUBTS):
-                    self._expect_again(self._installation.unsettled())
+                unsettled = self._installation.unsettled() if point.startswith(DOUBTS) else set()
                 stir(self._relay)
+                self._expect_again(unsettled & self._seen())
                 stirred = self._clock.mono() + STIR_EACH
             self._arrived += self._house.readback.more()
             self._clock.sleep(0.02)
@@ -201,15 +201,21 @@ class CrashGate:
     def _note_end(self, process: RelayProcess) -> None:
         """What was delivered and is not settled now may come once more; so may what an abandoned session left."""
         self._clock.sleep(self._house.arrives_late)
-        self._arrived += self._house.readback.everything()
-        self._expect_again(self._installation.unsettled() & {seen.id for seen in self._arrived})
+        self._expect_again(self._installation.unsettled() & self._seen())
         said = process.said()
         unanswered = [int(count) for count in re.findall(r" session_abandoned .*unanswered=(\d+)", said)]
-        losses = len(re.findall(r" (?:lease_lost|lane_lost) ", said))
+        # By second: one loss tells of each of its lanes. What was in doubt after a cut has been counted there.
+        losses = len(
+            set(re.findall(r"(?m)^(\S{19}).* (?:lease_lost|lane_lost .*reason=(?!stopped|\"in doubt\"))", said))
+        )
         of_this_life = {seen.id for seen in self._arrived[self._before_life :]}
         for _ in range(len(unanswered) + losses):
             self._again.update(of_this_life)
         self._window += sum(unanswered) + losses * len(of_this_life)
+
+    def _seen(self) -> set[str]:
+        self._arrived += self._house.readback.everything()
+        return {seen.id for seen in self._arrived}
 
     def _expect_again(self, ids: set[str]) -> None:
         self._again.update(ids)
