@@ -122,6 +122,7 @@ class Engine:
         survey = self.tenure.look()
         self.tenure.after_look(survey)
         self._take_up_routes(survey, now)
+        self._give_back_unserved(survey)
         for service in self.services.values():
             service.look(survey, now)
             service.warn()
@@ -176,11 +177,23 @@ class Engine:
 
     def _drop_service(self, name: str, now: float) -> None:
         """Its route is gone, or goes to another sink: its lanes are taken anew if they are still there."""
-        service = self.services.pop(name)
-        service.settle(now)
-        self.in_doubt.update((name, lane) for lane in service.lose_all("route changed", now))
-        self.recovering = True
-        service.close()
+        service = self.services[name]
+        try:
+            service.settle(now)
+        finally:  # whatever became of that: nothing of it stays on a wire
+            del self.services[name]
+            self.in_doubt.update((name, lane) for lane in service.lose_all("route changed", now))
+            self.recovering = True
+            service.close()
+
+    def _give_back_unserved(self, survey: Survey) -> None:
+        """Lanes that are ours of routes that we do not serve: nobody else may take them."""
+        mine: dict[str, list[tuple[int, int]]] = {}
+        for lane in survey.lanes:
+            if lane.owner == self.tenure.id and lane.route not in self.services:
+                mine.setdefault(lane.route, []).append((lane.lane, lane.term))
+        for route, lanes in mine.items():
+            self.tenure.give_back(route, lanes)
 
     def _share(self, service: RouteService, survey: Survey, now: float) -> None:
         if self.stopping:
