@@ -205,7 +205,7 @@ class _Draw:
         if self.rnd.random() < 0.4:
             return Act(at, "pause_route", route, self.rnd.choice((0.5, 3.0)))
         changes = ("topic=t9", "after_last_attempt=block", "after_last_attempt=bury", "order=none",
-                   f"sink=s{self.rnd.randrange(self.sinks)}")  # fmt: skip
+                   *(f"sink=s{n}" for n in range(self.sinks)))  # fmt: skip
         return Act(at, "change_route", route, 0.0, self.rnd.choice(changes))
 
     def hand_overs(self) -> list[Act]:
