@@ -66,7 +66,7 @@ class Connection:
 
     def _later(self, name: str, late: Callable[[], object], *, dies: bool) -> None:
         """The statement is under way still; its relay may not live to see it applied."""
-        low, high = (2.0, 5.0) if dies else (0.01, 3.0)
+        low, high = (2.2, 3.8) if dies else (0.01, 3.0)  # about when its lease ends
         self.world.after(self.world.dice.between(f"late {name}", low, high), late)
         if dies:
             self.node.doomed = True

@@ -158,7 +158,7 @@ class _Draw:
         """A relay dies in a settle that applies later; whoever takes its lanes is slow to do so."""
         at, who = self.at(), self.relay()
         dies = [Act(at, "lose", who, 0.0, "settle dying")]
-        pause = self.rnd.choice((0.5, 1.0, 3.0))
+        pause = self.rnd.choice((0.5, 1.0, 1.5))  # beyond the lease the take itself is in doubt
         return dies + [Act(at, "pause", n, pause, "take") for n in range(self.relays) if n != who]
 
     def ambush(self) -> Act:
