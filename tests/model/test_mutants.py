@@ -5,7 +5,7 @@ import pytest
 from pillarbox.testing.simulator import draw, run
 from tests.model.mutants import MUTANTS
 
-ENOUGH = 600  # schedules
+ENOUGH = 1_000  # schedules
 
 
 @pytest.mark.parametrize("name", MUTANTS)
