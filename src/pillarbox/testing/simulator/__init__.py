@@ -1,8 +1,8 @@
 """The real engine in a simulated world: seeded schedules of messages, faults and people, judged as it goes.
 
-    result = run(draw(seed))         # the same seed, the same run
-    small = shrink(draw(seed), lambda s: run(s).promise == result.promise)
-    run(small, trace=print)
+result = run(draw(seed))         # the same seed, the same run
+small = shrink(draw(seed), lambda s: run(s).promise == result.promise)
+run(small, trace=print)
 """
 
 from pillarbox.testing.simulator.draw import draw

@@ -261,9 +261,7 @@ class SimSink:
                 self._fails_alone(answer.handle)
         return Answers(accepted, failed)
 
-    def _hear(
-        self, session: Session, copy: Copy, outcome: str, accepted: list[Handle], failed: list[Failed]
-    ) -> None:
+    def _hear(self, session: Session, copy: Copy, outcome: str, accepted: list[Handle], failed: list[Failed]) -> None:
         ledger, handle = self.world.ledger, self.broker.handle(copy)
         del session.unanswered[handle]
         copy.heard = True

@@ -49,7 +49,9 @@ def _contained(seed: int, rnd: Random) -> Schedule:
     """Some messages, keys or topics cannot be delivered, for so long that the rest must not wait for them."""
     schedule = _world(seed, rnd)
     world = _Draw(rnd, schedule)
-    natures = rnd.choice(((), ("poison",), ("kill:1000",), ("poison", "unencodable", "refuse:1"), ("kill:1000", "poison")))
+    natures = rnd.choice(
+        ((), ("poison",), ("kill:1000",), ("poison", "unencodable", "refuse:1"), ("kill:1000", "poison"))
+    )
     away = rnd.choice((0, 1)) if natures else 1
     acts = [*_messages(rnd, natures, bad=0.06)]
     acts += [rnd.choice((world.topic_away, world.key_away))()._replace(at=0.0, seconds=AWAY) for _ in range(away)]

@@ -77,7 +77,9 @@ def _healed(world: World) -> None:
 
 def _contained(world: World) -> None:
     world.run_until(world.commits_end)
-    slow = sum(world.is_away(name, known) for name, book in world.ledger.books.items() for known in book.wanted.values())
+    slow = sum(
+        world.is_away(name, known) for name, book in world.ledger.books.items() for known in book.wanted.values()
+    )
     give_up = world.commits_end + CONTAINED_WITHIN + slow * CONTAINED_EACH
     while left := uncontained(world):
         if world.clock.time >= give_up:
