@@ -88,7 +88,10 @@ class PostgresStorage:
 
     def _shake_hands(self, database: Database) -> None:
         schema = self._config.database.schema_name
-        installed = migrate.version(migrate.asker(database.direct()), schema)
+        try:
+            installed = migrate.version(migrate.asker(database.direct()), schema)
+        except psycopg.Error as error:
+            raise failure.named(error, schema) from error
         if not installed:
             raise NotInstalled(f"Schema {schema!r} holds no installation.", "Run `pillarbox migrate up`.")
         if installed < migrate.newest():
