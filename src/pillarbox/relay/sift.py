@@ -14,6 +14,9 @@ from pillarbox.relay.lane.holds import Entry, OrderKey
 if TYPE_CHECKING:
     from pillarbox.relay.publish import Publisher
 
+# The first is often "asked, not answered yet", and the cause comes later; a client library can go on naming others.
+MOST_REASONS = 3
+
 
 class Destinations:
     """Which of a route's destinations are away."""
@@ -22,6 +25,7 @@ class Destinations:
         self.judge = judge
         self.flight = judge.flight
         self.away: dict[str, str] = {}
+        self._said: dict[str, set[str]] = {}
 
     def ask(self, records: Iterable[Record]) -> dict[str, str]:
         """Those of these records that can take nothing now, with the reason. Nothing if there is no session."""
@@ -31,10 +35,12 @@ class Destinations:
         away = self.flight.sink.away(list(topics))
         emit, route, sink = self.judge.emit, self.judge.route, self.judge.sink
         for topic, why in away.items():
-            if topic not in self.away:
+            said = self._said.setdefault(topic, set())
+            if why not in said and len(said) < MOST_REASONS:
+                said.add(why)
                 emit(ev.DestinationAway(route, sink, topic, why))
         for topic in [t for t in self.away if t in topics and t not in away]:
-            del self.away[topic]
+            del self.away[topic], self._said[topic]
             emit(ev.DestinationBack(route, sink, topic))
         self.away.update(away)
         return away
