@@ -8,7 +8,7 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from pillarbox import Outbox
-from tests.acceptance.command import Command
+from tests.acceptance.command import Command, free_port
 
 COUNT = 200
 
@@ -33,17 +33,22 @@ def read_back(servers: str, topic: str) -> list[tuple[bytes, bytes, dict[str, by
     return found
 
 
-def test_from_postgres_to_kafka(tmp_path: Path, pg_url: str, kafka: str) -> None:
-    """What was added is in the topic once, each key in its order, with the record's headers."""
-    topic = f"orders-{uuid.uuid4().hex[:8]}"
-    created(kafka, topic)
-    (tmp_path / "pillarbox.toml").write_text(
+def shop_of(folder: Path, url: str, kafka: str, topic: str) -> Command:
+    (folder / "pillarbox.toml").write_text(
         f'[database]\nurl = "${{SHOP_URL}}"\n[relay]\nlisten = "off"\n'
         f'[sinks.main]\nkind = "kafka"\nbootstrap_servers = "{kafka}"\n'
         f'[sinks.main.settings]\nlinger.ms = 2\n[routes.all]\nsink = "main"\ntopic = "{topic}"\n'
     )
-    pillarbox = Command(tmp_path, SHOP_URL=pg_url)
+    pillarbox = Command(folder, SHOP_URL=url)
     pillarbox("migrate", "up")
+    return pillarbox
+
+
+def test_from_postgres_to_kafka(tmp_path: Path, pg_url: str, kafka: str) -> None:
+    """What was added is in the topic once, each key in its order, with the record's headers."""
+    topic = f"orders-{uuid.uuid4().hex[:8]}"
+    created(kafka, topic)
+    pillarbox = shop_of(tmp_path, pg_url, kafka, topic)
     assert [each["path"] for each in pillarbox.json("config", "check")] == ["relay.listen"]
     with psycopg.connect(pg_url) as conn:
         outbox = Outbox()
@@ -56,3 +61,22 @@ def test_from_postgres_to_kafka(tmp_path: Path, pg_url: str, kafka: str) -> None
         assert numbers == sorted(numbers)
     assert {value for _, value, _ in found} == {b'{"n":%d}' % n for n in range(COUNT)}
     assert all(headers["type"] == b"order.created" and "id" in headers for _, _, headers in found)
+
+
+def test_a_broker_that_is_not_there_is_named(tmp_path: Path, pg_url: str) -> None:
+    """With --until-idle the command gives up after a while, with 1, and has said what is wrong; nothing is lost."""
+    pillarbox = shop_of(tmp_path, pg_url, f"127.0.0.1:{free_port()}", "orders")
+    with psycopg.connect(pg_url) as conn:
+        Outbox().add(conn, aggregate="order", key=1, type="order.created", payload={})
+    said = pillarbox("run", "--until-idle", code=1).stderr
+    assert "Connection refused" in said
+    assert said.count("destination_away") <= 3
+    assert pillarbox.json("dead", "list") == []
+
+
+def test_a_missing_topic_ends_a_command(tmp_path: Path, pg_url: str, kafka: str) -> None:
+    """With --once as well: a topic nobody has created is named with its cure, and the command ends with 1."""
+    pillarbox = shop_of(tmp_path, pg_url, kafka, f"missing-{uuid.uuid4().hex[:8]}")
+    with psycopg.connect(pg_url) as conn:
+        Outbox().add(conn, aggregate="order", key=1, type="order.created", payload={})
+    assert "the topic is missing: create it" in pillarbox("run", "--once", code=1).stderr

@@ -29,6 +29,7 @@ from pillarbox.wiring.sinks import sink_of, sink_problems
 from pillarbox.wiring.storage import Working, storage_of
 from pillarbox.wiring.watch import Watch
 
+IN_VAIN = 10.0  # seconds without a delivery while a sink or a destination is away: as long as P11 lets healing take
 SETTLED_TWICE = 2  # a look that finds nothing to do may fall between a chore and the next read
 
 
@@ -212,9 +213,23 @@ class Relay:
         def twice(engine: Engine) -> bool:
             nonlocal found
             found = found + 1 if done(engine) else 0
-            return found >= SETTLED_TWICE
+            return found >= SETTLED_TWICE or in_vain(engine)
 
+        in_vain = self._in_vain()
         return twice
+
+    def _in_vain(self) -> Callable[[Engine], bool]:
+        """A sink or a destination is away, and nothing moves: what cannot wait for ever has waited long enough."""
+        delivered, since = self.delivered, self.clock.mono()
+
+        def in_vain(engine: Engine) -> bool:
+            nonlocal delivered, since
+            moves = self.delivered > delivered or any(service.flight.wire for service in engine.services.values())
+            if moves or not self.pulse.away:
+                delivered, since = self.delivered, self.clock.mono()
+            return self.clock.mono() - since >= IN_VAIN
+
+        return in_vain
 
     def _others_have_work(self, engine: Engine) -> bool:
         ours = {(name, lane) for name, service in engine.services.items() for lane in service.windows}
