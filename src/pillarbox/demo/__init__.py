@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from pillarbox.demo.picture import lag_plot, lag_png
+from pillarbox.demo.picture import can_draw, lag_plot, lag_png
 from pillarbox.demo.play import Play
 from pillarbox.demo.stage import Stage, stage
 from pillarbox.demo.view import view_of
@@ -31,6 +31,8 @@ class Wishes:
 
 def run(wishes: Wishes) -> int:
     """0 if every promise was kept, 1 if not."""
+    if wishes.png is not None:
+        can_draw()
     # A pipe gets plain text, whatever the environment says of colours.
     console = Console(stderr=wishes.as_json, no_color=None if sys.stdout.isatty() else True, highlight=False)
     with stage(wishes.postgres, wishes.kafka) as built:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 from rich.text import Text
 
-from pillarbox.errors import PillarboxError
+from pillarbox.errors import Refused
 
 EIGHTHS = " ▁▂▃▄▅▆▇█"
 MARGIN = 7  # columns left of the axis
@@ -64,11 +65,15 @@ def _seconds(width: int, end: float) -> str:
     return line
 
 
+def can_draw() -> None:
+    """Raises where a PNG could not be made: to be asked before there is something to draw."""
+    if find_spec("matplotlib") is None:
+        raise Refused("A PNG needs matplotlib.", "pip install 'pillarbox[demo]'")
+
+
 def lag_png(path: Path, times: Sequence[float], lags: Sequence[float], kills: Sequence[float], outline: str) -> None:
-    try:
-        import matplotlib as mpl
-    except ImportError as error:
-        raise PillarboxError("A PNG needs matplotlib.", "pip install 'pillarbox[demo]'") from error
+    import matplotlib as mpl
+
     mpl.use("Agg")
     from matplotlib import pyplot as plt
 
