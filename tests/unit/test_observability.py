@@ -119,6 +119,41 @@ def test_metrics_count_what_events_tell() -> None:
         assert metric(metrics, line), line
 
 
+def test_series_are_there_before_anything_happens() -> None:
+    """A counter begins at 0 and a sink as usable when its route is served, so that alerts need no first event."""
+    metrics = Metrics("0.1.0")
+    metrics(events.SinkDown("early", "main", "refused"))
+    metrics.count([("all", "main", 5, 0), ("early", "main", 0, 0)])
+    for line in (
+        'pillarbox_delivered_total{route="all",sink="main"} 0.0',
+        'pillarbox_refused_total{route="all"} 0.0',
+        'pillarbox_retried_total{route="all"} 0.0',
+        'pillarbox_unknown_total{route="all"} 0.0',
+        'pillarbox_publish_seconds_count{route="all",sink="main"} 0.0',
+        'pillarbox_sink_up{route="all",sink="main"} 1.0',
+        'pillarbox_sink_up{route="early",sink="main"} 0.0',
+    ):
+        assert metric(metrics, line), line
+
+
+def test_silent_brokers_are_a_sink_that_is_not_up() -> None:
+    """Brokers that fall silent are found away topic by topic; one missing topic beside others is not the sink's."""
+    metrics = Metrics("0.1.0")
+    up, down = (f'pillarbox_sink_up{{route="all",sink="main"}} {value}' for value in ("1.0", "0.0"))
+    metrics(events.SessionAbandoned("all", "main", 200, "no answer within 30 s"))
+    metrics(events.DestinationAway("all", "main", "orders", "its brokers did not answer"))
+    metrics(events.DestinationAway("all", "main", "users", "its brokers did not answer"))
+    assert metric(metrics, down)
+    assert metric(metrics, 'pillarbox_unknown_total{route="all"} 200.0')
+    metrics(events.DestinationBack("all", "main", "orders"))
+    assert metric(metrics, down)
+    metrics(events.DestinationBack("all", "main", "users"))
+    assert metric(metrics, up)
+    metrics(events.DestinationAway("all", "main", "typo", "the topic is missing"))
+    metrics(events.Delivered("all", "main", 1))
+    assert metric(metrics, up)
+
+
 def test_gauges_of_the_installation() -> None:
     """What the database tells is there when it answers, and absent when it does not."""
     seen: list[Overview | None] = [overview(oldest=12.0)]

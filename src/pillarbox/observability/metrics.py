@@ -26,6 +26,7 @@ class Metrics:
     def __init__(self, version: str, look: Callable[[], Overview | None] = lambda: None) -> None:
         self.registry = CollectorRegistry()
         self._counted: set[tuple[str, str]] = set()
+        self._away: dict[tuple[str, str], set[str]] = {}  # topics by (route, sink); "" is the sink itself
         self._make_counters()
         self._make_gauges(version)
         self.registry.register(Installation(look))
@@ -53,7 +54,7 @@ class Metrics:
     def _make_gauges(self, version: str) -> None:
         gauge = self._gauge
         self.lanes_owned = gauge("lanes_owned", "Lanes this process owns.", ("route",))
-        self.sink_up = gauge("sink_up", "1 while this process can use the sink.", ("route", "sink"))
+        self.sink_up = gauge("sink_up", "1 unless this process found the sink, or all it sends to there, away.", ("route", "sink"))
         self.in_flight = gauge("in_flight", "Messages with the sink and not yet answered.", ("route", "sink"))
         self.warning = gauge("warning", "1 while a state that needs somebody lasts.", ("reason",))
         gauge("build_info", "Which release this is.", ("version",)).labels(version).set(1)
@@ -63,9 +64,11 @@ class Metrics:
             events.Delivered: self._on_delivered,
             events.MessageRefused: self._on_refused,
             events.AnswerUnknown: lambda event: self.unknown.labels(event.route).inc(event.count),
-            events.SinkUp: lambda event: self.sink_up.labels(event.route, event.sink).set(1),
-            events.SessionOpened: lambda event: self.sink_up.labels(event.route, event.sink).set(1),
-            events.SinkDown: lambda event: self.sink_up.labels(event.route, event.sink).set(0),
+            events.SessionAbandoned: self._on_abandoned,
+            events.SinkUp: lambda event: self._on_back(event.route, event.sink, ""),
+            events.SinkDown: lambda event: self._on_away(event.route, event.sink, ""),
+            events.DestinationAway: lambda event: self._on_away(event.route, event.sink, event.destination),
+            events.DestinationBack: lambda event: self._on_back(event.route, event.sink, event.destination),
             events.LeaseLost: lambda _: self.lease_lost.inc(),
             events.DatabaseBack: lambda _: self.warning.labels("database").set(0),
             events.Warned: lambda event: self.warning.labels(event.reason).set(int(event.active)),
@@ -73,6 +76,7 @@ class Metrics:
 
     def _on_delivered(self, event: events.Delivered) -> None:
         self.delivered.labels(event.route, event.sink).inc(event.count)
+        self.sink_up.labels(event.route, event.sink).set(1)
         for seconds in event.publishes:
             self.publish.labels(event.route, event.sink).observe(seconds)
         for seconds in event.waits:
@@ -84,13 +88,39 @@ class Metrics:
         if event.next_in is not None:
             self.retried.labels(event.route).inc()
 
+    def _on_abandoned(self, event: events.SessionAbandoned) -> None:
+        if event.unanswered > 1:  # a single one has an event of its own
+            self.unknown.labels(event.route).inc(event.unanswered)
+
+    def _on_away(self, route: str, sink: str, what: str) -> None:
+        """Where brokers fall silent each topic is found away, and nothing is said of the sink. A topic that is missing
+        beside others is not the sink's trouble: their next delivery tells."""
+        self._away.setdefault((route, sink), set()).add(what)
+        self.sink_up.labels(route, sink).set(0)
+
+    def _on_back(self, route: str, sink: str, what: str) -> None:
+        away = self._away.get((route, sink), set())
+        away.discard(what)
+        self.sink_up.labels(route, sink).set(int(not away or not what))
+
+    def _begin(self, route: str, sink: str) -> None:
+        """A series that is not there cannot be alarmed on: all of a route's are there as soon as it is served."""
+        self._counted.add((route, sink))
+        for counter in (self.refused, self.retried, self.unknown):
+            counter.labels(route)
+        for by_sink in (self.delivered, self.publish, self.delivery):
+            by_sink.labels(route, sink)
+        if (route, sink) not in self._away:
+            self.sink_up.labels(route, sink).set(1)  # until it is found to be away
+
     def count(self, now: Sequence[tuple[str, str, int, int]]) -> None:
         """What each route has at this moment: (route, sink, lanes owned, messages in flight)."""
         for route, sink in self._counted - {(route, sink) for route, sink, _, _ in now}:
             self.lanes_owned.labels(route).set(0)
             self.in_flight.labels(route, sink).set(0)
         for route, sink, lanes, in_flight in now:
-            self._counted.add((route, sink))
+            if (route, sink) not in self._counted:
+                self._begin(route, sink)
             self.lanes_owned.labels(route).set(lanes)
             self.in_flight.labels(route, sink).set(in_flight)
 
