@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from pillarbox import AsyncRelay, Config, ConfigError, NotInstalled, Outbox, Relay, events
@@ -50,6 +51,25 @@ class Shop:
 @pytest.fixture
 def shop(tmp_path: Path) -> Shop:
     return Shop(tmp_path)
+
+
+def test_readiness_tells_why_the_database_is_away_now(pg_url: str) -> None:
+    """A closed connection is told first; once the login fails, that is what readiness says."""
+    sections = {"sinks": {"out": {"kind": "null"}}, "routes": {"all": {"sink": "out"}}}
+    config = Config.model_validate({"database": {"url": pg_url}, **sections})
+    storage_of(config).migrate(lanes=1, dry_run=False)
+    password = psycopg.conninfo.conninfo_to_dict(pg_url)["password"]
+    relay = Relay(config)
+    with psycopg.connect(pg_url, autocommit=True) as conn, relay:
+        until(lambda: relay.pulse.ready().code == 0, "ready")
+        conn.execute("ALTER ROLE CURRENT_USER PASSWORD 'rotated'")
+        conn.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = CURRENT_USER AND pid <> pg_backend_pid()"
+        )
+        until(lambda: "password authentication failed" in str(relay.pulse.ready()), "the cause")
+        assert relay.pulse.ready().code == 1
+        conn.execute(psycopg.sql.SQL("ALTER ROLE CURRENT_USER PASSWORD {}").format(str(password)))
+        until(lambda: relay.pulse.ready().code == 0, "ready again")
 
 
 def test_as_a_context_manager(shop: Shop) -> None:

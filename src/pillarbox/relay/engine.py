@@ -98,10 +98,10 @@ class Engine:
         self._doubt_all("in doubt", now)
         self._failures += 1
         self._retry_at = now + backoff(self._failures, RECONNECT_FIRST, 2.0, RECONNECT_LONGEST)
-        self.lost_reason = str(error)
-        if self.lost_since is None:
-            self.lost_since = now
-            self.emit(ev.DatabaseLost(str(error)))
+        told, self.lost_reason = self.lost_reason, str(error)
+        self.lost_since = now if self.lost_since is None else self.lost_since
+        if self.lost_reason != told:  # the cause often comes after "the connection was closed"
+            self.emit(ev.DatabaseLost(self.lost_reason))
         if not isinstance(error, DatabaseUnavailable):
             self.emit(ev.Warned("database", str(error)))
 

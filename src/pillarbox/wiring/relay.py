@@ -177,7 +177,7 @@ class Relay:
             except (DatabaseUnavailable, IdentityDiffers) as error:
                 if not patient:
                     raise
-                if type(error) is not type(waits_for):
+                if str(error) != str(waits_for):  # the cause may come after the first complaint
                     self.emit(_begun(error))
                 waits_for = error
                 self._stop.wait(1.0)
