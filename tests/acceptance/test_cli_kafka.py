@@ -8,7 +8,7 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from pillarbox import Outbox
-from tests.acceptance.command import Command, free_port
+from tests.acceptance.command import Command, free_port, until
 
 COUNT = 200
 
@@ -80,3 +80,17 @@ def test_a_missing_topic_ends_a_command(tmp_path: Path, pg_url: str, kafka: str)
     with psycopg.connect(pg_url) as conn:
         Outbox().add(conn, aggregate="order", key=1, type="order.created", payload={})
     assert "the topic is missing: create it" in pillarbox("run", "--once", code=1).stderr
+
+
+def test_status_counts_what_waits_for_a_missing_topic(tmp_path: Path, pg_url: str, kafka: str) -> None:
+    """A missing topic is told by name, with how many messages wait for it and the first one's id."""
+    topic = f"missing-{uuid.uuid4().hex[:8]}"
+    pillarbox = shop_of(tmp_path, pg_url, kafka, topic)
+    with psycopg.connect(pg_url) as conn:
+        mappings = [{"aggregate": "order", "key": n % 3, "type": "order.created", "payload": {}} for n in range(7)]
+        first = Outbox().add_many(conn, mappings)[0]
+    wanted = (
+        f"7 read so far wait for topic {topic}: UNKNOWN_TOPIC_OR_PART: the topic is missing: create it (first {first})"
+    )
+    with pillarbox.running("run"):
+        until(lambda: wanted in pillarbox("status", "--sample", "0").stdout, wanted)

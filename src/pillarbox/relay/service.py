@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
+from uuid import UUID
 
 from pillarbox import crashpoints
 from pillarbox import events as ev
@@ -120,7 +121,21 @@ class RouteService:
         breaker = self.judge.breaker
         found = [f"{self.route}: sink {self.sink_name} is away: {breaker.reason}"] if breaker.is_open else []
         away = self.publisher.destinations.away.items()
-        return found + [f"{self.route}: {reason}"[:MOST_SAID] for _, reason in [*away][:MOST_TOPICS]]
+        return found + [self._says_away(topic, reason) for topic, reason in [*away][:MOST_TOPICS]]
+
+    def _says_away(self, topic: str, reason: str) -> str:
+        """By name, with how many of what was read wait for it, and the first of them."""
+        waiting = [
+            s for w in self.windows.values() for s in w.stopped.values() if s.head and _waits_for(s.head, topic, reason)
+        ]
+        heads = [s.head for s in waiting if s.head is not None]
+        named = reason if topic in reason else f"{topic}: {reason}"
+        if not heads:
+            return f"{self.route}: {named}"[:MOST_SAID]
+        count = sum(s.count for s in waiting)
+        first = min(heads, key=lambda head: head.id)
+        name = UUID(bytes=first.row[3]) if first.row else first.id
+        return f"{self.route}: {count} read so far wait for {named}"[:MOST_SAID] + f" (first {name})"
 
     def warn(self) -> None:
         """Say once what makes this sink's acceptance worth less than it should be, and when that has ended."""
@@ -221,3 +236,8 @@ class RouteService:
 def _unproven(window: Window) -> Iterable[Entry]:
     """Loaded messages that may still be delivered without waiting for a back-off of a refusal."""
     return (e for s in window.stopped.values() for e in s.live if not e.verdict)
+
+
+def _waits_for(head: Entry, topic: str, reason: str) -> bool:
+    """Its own last answer may be an earlier reason of the same destination."""
+    return head.error == reason or f"topic {topic}:" in head.error

@@ -118,6 +118,11 @@ class Stopped:
         """How many of its messages are above the cursor, in the log only."""
         return len(self.behind) + sum(e.run is None for e in self.live)
 
+    @property
+    def count(self) -> int:
+        """How many messages wait in it, its head included."""
+        return self.unpassed + sum(len(run.left) for run in self.runs)
+
     def next_ids(self, most: int) -> tuple[Run | None, list[int]]:
         """What is to be loaded next, from the front of the queue: of one row of `hold`, or of the log."""
         if self.live:
