@@ -78,7 +78,9 @@ class Engine:
         sleep = max(0.0, self.tenure.next_tick - now)
         for service in list(self.services.values()):
             sleep = min(sleep, service.step(now, self.tenure.may_send()))
-            self._let_go(service)
+            released = service.released()
+            if released:
+                self.tenure.give_back(service.route, released)
         if not self.stopping and self.tenure.may_send():
             self.chores.step(now, self.routes)
         return sleep
@@ -112,7 +114,7 @@ class Engine:
         if not self.looked:
             self._first_look()
         says = [text for service in self.services.values() for text in service.says()]
-        if not self.tenure.renew(self._served(), says):
+        if not self.tenure.renew(sorted(r.name for r in self.routes if self._serves(r)), says):
             self.in_doubt.clear()
             for service in self.services.values():
                 service.lose_all("expelled", now)
@@ -122,11 +124,12 @@ class Engine:
         survey = self.tenure.look()
         self.tenure.after_look(survey)
         self._take_up_routes(survey, now)
-        self._give_back_unserved(survey)
+        self.tenure.give_back_unserved(survey, self.services)
         for service in self.services.values():
             service.look(survey, now)
             service.warn()
-            self._share(service, survey, now)
+            if not self.stopping:
+                self._share(service, survey, now)
 
     def _first_look(self) -> None:
         survey = self.leases.survey()
@@ -135,9 +138,6 @@ class Engine:
             survey = self.leases.survey()
         self.routes = survey.routes
         self.looked = True
-
-    def _served(self) -> list[str]:
-        return sorted(r.name for r in self.routes if self._serves(r))
 
     def _serves(self, route: RouteState) -> bool:
         return route.state == "running" and _sink_of(route) in self.sinks
@@ -150,12 +150,11 @@ class Engine:
             self._take_in(taken, now)
 
     def _take_in(self, taken: list[Taken], now: float) -> None:
-        for name in dict.fromkeys(t.route for t in taken):
-            service = self.services.get(name)
-            if service is not None:
-                mine = [t for t in taken if t.route == name]
+        for service in self.services.values():
+            mine = [t for t in taken if t.route == service.route]
+            if mine:
                 service.take_in(mine, now)
-                self.emit(ev.LanesTaken(name, tuple(sorted(t.lane for t in mine))))
+                self.emit(ev.LanesTaken(service.route, tuple(sorted(t.lane for t in mine))))
 
     def _take_up_routes(self, survey: Survey, now: float) -> None:
         """What the database says is what is executed; a sink we lack is another relay's business."""
@@ -171,8 +170,7 @@ class Engine:
                     config=self.config, clock=self.clock, emit=self.emit, lease_holds=self.tenure.may_send,
                 )  # fmt: skip
             elif service is not None and service.take_up(route.definition):
-                lanes = service.change(now)
-                self.in_doubt.update((service.route, lane) for lane in lanes)
+                self.in_doubt.update((service.route, lane) for lane in service.change(now))
                 self.recovering = True
 
     def _drop_service(self, name: str, now: float) -> None:
@@ -186,18 +184,7 @@ class Engine:
             self.recovering = True
             service.close()
 
-    def _give_back_unserved(self, survey: Survey) -> None:
-        """Lanes that are ours of routes that we do not serve: nobody else may take them."""
-        mine: dict[str, list[tuple[int, int]]] = {}
-        for lane in survey.lanes:
-            if lane.owner == self.tenure.id and lane.route not in self.services:
-                mine.setdefault(lane.route, []).append((lane.lane, lane.term))
-        for route, lanes in mine.items():
-            self.tenure.give_back(route, lanes)
-
     def _share(self, service: RouteService, survey: Survey, now: float) -> None:
-        if self.stopping:
-            return
         route = next(r for r in survey.routes if r.name == service.route)
         if not self._serves(route):
             service.give_back(len(service.windows))
@@ -210,11 +197,6 @@ class Engine:
             service.give_back(give)
         elif take:
             self._take_in(self.tenure.take(service.route, take), now)
-
-    def _let_go(self, service: RouteService) -> None:
-        released = service.released()
-        if released:
-            self.tenure.give_back(service.route, released)
 
     # ---------------------------------------------------------------- the end
 

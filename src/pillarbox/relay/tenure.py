@@ -112,3 +112,12 @@ class Tenure:
         self.leases.give_back(self.id, route, lanes)
         crashpoints.here("giveback.after")
         self.emit(ev.LanesGivenBack(route, tuple(lane for lane, _ in lanes)))
+
+    def give_back_unserved(self, survey: Survey, served: Container[str]) -> None:
+        """Let go of lanes that are ours of routes that we do not serve: nobody else may take them."""
+        mine: dict[str, list[tuple[int, int]]] = {}
+        for lane in survey.lanes:
+            if lane.owner == self.id and lane.route not in served:
+                mine.setdefault(lane.route, []).append((lane.lane, lane.term))
+        for route, lanes in mine.items():
+            self.give_back(route, lanes)
