@@ -3,7 +3,7 @@
 import pytest
 
 from pillarbox.testing.simulator import draw, run
-from tests.model.mutants import MUTANTS
+from tests.model.mutants_of_leases import ALL as MUTANTS
 
 ENOUGH = 1_000  # schedules
 

@@ -137,7 +137,8 @@ class Broker:
     def _nature(self, copy: Copy) -> str:
         nature, _, number = copy.known.nature.partition(":")
         n = self.tried[copy.what] = self.tried.get(copy.what, 0) + 1
-        if not nature or nature == "unencodable" or (number and n > int(number)) or copy.what[1] > 1:
+        mended = copy.what[1] > 0 and self.world.dice.throw(f"mended {copy}") < 0.6  # why somebody replays it
+        if not nature or nature == "unencodable" or (number and n > int(number)) or mended:
             return "accepted"
         if nature == "unknown":
             return "unheard" if self.world.dice.throw(f"unknown {copy}") < 0.3 else "unknown"
