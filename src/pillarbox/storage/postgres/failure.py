@@ -56,7 +56,7 @@ def told(error: psycopg.Error, password: object = None) -> str:
 
 def _right(text: str, schema: str) -> str:
     if "for database" in text:  # the schema is not there, and this role may not make it
-        return f"Let a role run it that may create schemas, or create it for this one: CREATE SCHEMA {schema} AUTHORIZATION …"
+        return f"Let a role run it that may create schemas, or make a schema {schema!r} first that this one owns."
     return "`pillarbox migrate grants`, run as the owner of the tables, gives it."
 
 
