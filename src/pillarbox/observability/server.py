@@ -97,7 +97,8 @@ class Server:
                 self._http = _http_server(self._address, self._pages)
             except OSError as error:
                 if not warned:
-                    self._emit(Warned("port_taken", f"{self._told()} cannot be listened on: {error.strerror}; set another relay.listen, or off"))
+                    why = f"{self._told()} cannot be listened on: {error.strerror}; set another relay.listen, or off"
+                    self._emit(Warned("port_taken", why))
                     warned = True
                 self._first_try.set()
                 self._over.wait(AGAIN_AFTER)
