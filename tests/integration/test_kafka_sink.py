@@ -8,7 +8,7 @@ from itertools import count
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, ResourcePatternType, ResourceType
 
 from devtools.servers import process
@@ -326,6 +326,24 @@ def test_a_frozen_broker_holds_nobody_up(kafka: Kafka, open_sink: Callable[..., 
 def writer(password: Any) -> dict[str, Any]:
     user = {"sasl_username": "writer", "sasl_password": password}
     return {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN", **user}
+
+
+def test_a_producer_that_failed_for_good_can_be_closed(kafka: Kafka, open_sink: Callable[..., KafkaSink]) -> None:
+    """Without any right it gets no id of its own, which ends it; the relay still ends in good order."""
+    sink, younger = (open_sink(kafka.secured, **writer(USERS["writer"])) for _ in range(2))
+    assert younger._session is not None
+    # A producer tells of its end once: the younger one tells when the older one has something to tell, too.
+    producer = younger._session._out.producer
+
+    def failed_for_good() -> bool:
+        try:
+            producer.flush(0.1)
+        except KafkaException:
+            return True
+        return False
+
+    process.wait_until(failed_for_good, seconds=15, what="no right to write idempotently", every=0.1)
+    sink.close()
 
 
 def test_a_missing_right_makes_one_topic_away(kafka: Kafka, open_sink: Callable[..., KafkaSink], topic: str) -> None:

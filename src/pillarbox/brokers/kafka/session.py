@@ -219,7 +219,10 @@ class Session:
         return left
 
     def flush(self, timeout: float) -> None:
-        self._out.producer.flush(timeout)
+        try:
+            self._out.producer.flush(timeout)
+        except KafkaException:  # it has failed for good, and nothing of it is left to wait for
+            self.dead = True
 
 
 def settings_of(conf: Mapping[str, Any], *, gapless: bool) -> dict[str, Any]:
