@@ -214,8 +214,8 @@ def hold_is_loaded_backwards(patch: pytest.MonkeyPatch) -> None:
 
 
 @mutant
-def held_messages_go_back_to_the_end(patch: pytest.MonkeyPatch) -> None:
-    """What is only in the log goes before what is in `hold`."""
+def stopped_counts_as_held(patch: pytest.MonkeyPatch) -> None:
+    """Followers are set aside behind a message that no answer allows to set aside."""
     patch.setattr(Stopped, "is_held", property(lambda s: bool(s.live) or bool(s.runs)))
 
 

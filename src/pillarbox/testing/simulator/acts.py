@@ -31,6 +31,13 @@ def add(world: World, act: Act) -> None:
         end()
 
 
+def later(world: World, act: Act) -> None:
+    """Messages to be added when they are due, by whoever does that chore."""
+    for message in act.messages:
+        fields = {"aggregate": message.aggregate, "type": "created", "key": message.key, **_more(message)}
+        world.log.schedule(act.seconds, payload=b"%d" % message.label, **fields)
+
+
 def _more(message: Message) -> dict[str, Any]:
     more: dict[str, Any] = {"topic": message.topic} if message.topic else {}
     if message.nature == "unencodable":
@@ -215,6 +222,6 @@ def _held(row: HoldRow) -> Held:
 
 ACTS: dict[str, Callable[[World, Act], None]] = {
     act.__name__: act
-    for act in (add, crash, pause, lose, expel, leave, join, server_crash, database_away, prune, outage, topic_away,
-                key_away, reset, pause_route, change_route, operate, ambush)
+    for act in (add, later, crash, pause, lose, expel, leave, join, server_crash, database_away, prune, outage,
+                topic_away, key_away, reset, pause_route, change_route, operate, ambush)
 }  # fmt: skip

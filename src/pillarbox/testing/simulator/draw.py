@@ -128,7 +128,8 @@ def _messages(rnd: Random, natures: tuple[str, ...], bad: float = 0.0) -> list[A
             label += 1
         late = rnd.choice((0.0, 0.0, 0.0, 0.5, 4.0))
         end = "rollback" if rnd.random() < 0.08 else ""
-        acts.append(Act(round(at, 3), "add", 0, late, end, tuple(messages)))
+        what = "later" if late and rnd.random() < 0.2 else "add"
+        acts.append(Act(round(at, 3), what, 0, late, end if what == "add" else "", tuple(messages)))
         at += rnd.choice((0.0, 0.01, 0.2, 1.0))
     return acts
 

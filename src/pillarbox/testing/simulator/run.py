@@ -127,6 +127,8 @@ def _heal(world: World) -> None:
 
 def unfinished(world: World) -> str:
     """What of the messages is still to be done."""
+    if world.log.due:
+        return f"{len(world.log.due)} scheduled messages are due"
     for name, book in world.ledger.books.items():
         world.note_holds(name)
         blocked = {book.wanted[i].key for (i, _), s in book.states.items() if s == "blocked" and i in book.wanted}

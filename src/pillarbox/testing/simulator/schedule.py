@@ -38,7 +38,7 @@ class Act(NamedTuple):
     @property
     def is_fault(self) -> bool:
         """Whether it may excuse copies."""
-        return self.what not in ("add", "join", "leave", "prune")
+        return self.what not in ("add", "later", "join", "leave", "prune")
 
     def __str__(self) -> str:
         for_how_long = f" for {self.seconds:.2f} s" if self.seconds else ""

@@ -141,7 +141,7 @@ class World:
     @property
     def commits_end(self) -> float:
         """When the last transaction ends."""
-        return max((act.at + act.seconds for act in self.schedule.acts if act.what == "add"), default=0.0)
+        return max((act.at + act.seconds for act in self.schedule.acts if act.what in ("add", "later")), default=0.0)
 
     def is_away(self, route: str, known: Known) -> bool:
         """Whether this message's destination is away."""
