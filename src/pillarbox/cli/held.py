@@ -30,45 +30,29 @@ SAID = {
 }
 
 
-@held_app.command("list", epilog=EPILOG)
-def held_list(
-    ctx: typer.Context,
-    ids: s.Ids = None,
-    *,
-    route: s.RouteOf = None,
-    aggregate: s.AggregateOf = None,
-    key: s.KeyOf = None,
-    type: s.TypeOf = None,
-    error: s.ErrorOf = None,
-    since: s.Since = None,
-    limit: s.Limit = 100,
-) -> None:
-    """List messages that wait: for their next attempt, for a person (blocked), or behind one of these."""
-    pick = s.picked(ids, since, limit, route=route, aggregate=aggregate, key=key, type=type, error=error)
-    _list(ctx, pick._replace(states=("retry", "blocked", "waiting")), "Nothing is held.")
-
-
-@dead_app.command("list", epilog=EPILOG)
-def dead_list(
-    ctx: typer.Context,
-    ids: s.Ids = None,
-    *,
-    route: s.RouteOf = None,
-    aggregate: s.AggregateOf = None,
-    key: s.KeyOf = None,
-    type: s.TypeOf = None,
-    error: s.ErrorOf = None,
-    since: s.Since = None,
-    limit: s.Limit = 100,
-) -> None:
-    """List messages that were given up; those that no route wanted have the route `unrouted`."""
-    pick = s.picked(ids, since, limit, route=route, aggregate=aggregate, key=key, type=type, error=error)
-    _list(ctx, pick._replace(states=("dead",)), "Nothing is dead.")
+def _list_command(group: typer.Typer, states: tuple[str, ...], nothing: str, about: str) -> None:
+    @group.command("list", help=about, epilog=EPILOG)
+    def command(
+        ctx: typer.Context,
+        ids: s.Ids = None,
+        *,
+        route: s.RouteOf = None,
+        aggregate: s.AggregateOf = None,
+        key: s.KeyOf = None,
+        type: s.TypeOf = None,
+        error: s.ErrorOf = None,
+        since: s.Since = None,
+        limit: s.Limit = 100,
+    ) -> None:
+        pick = s.picked(ids, since, limit, route=route, aggregate=aggregate, key=key, type=type, error=error)
+        _list(ctx, pick._replace(states=states), nothing)
 
 
 def _list(ctx: typer.Context, pick: Pick, nothing: str) -> None:
     with s.at_the_desk(ctx) as at:
         found = reads.held(at.desk, pick)
+        if not found:
+            _must_be_known(at, pick.route)
 
         def say() -> None:
             if not found:
@@ -79,6 +63,12 @@ def _list(ctx: typer.Context, pick: Pick, nothing: str) -> None:
                 at.out.note(f"These are the first {pick.limit}; --limit shows more.")
 
         at.out.answer(found, say)
+
+
+def _must_be_known(at: s.At, route: str | None) -> None:
+    """Nothing found under a name that is misspelt is no good news."""
+    if route not in (None, "unrouted") and route not in {line.name for line in at.desk.overview().routes}:
+        raise Refused(f"There is no stored route {route!r}.", "`pillarbox route list` names them.")
 
 
 def _act(
@@ -92,6 +82,8 @@ def _act(
 ) -> None:
     with s.at_the_desk(ctx) as at:
         lines = actions.choose(at.desk, verb, pick)
+        if not lines:
+            _must_be_known(at, pick.route)
         shown = [reads.shown(line) for line in lines]
         what, became = SAID[verb]
         if dry_run or not lines:
@@ -124,67 +116,54 @@ def _meant(pick: Pick) -> Pick:
     return pick
 
 
-@held_app.command("retry", epilog=EPILOG)
-def held_retry(
-    ctx: typer.Context,
-    ids: s.Ids = None,
-    *,
-    route: s.RouteOf = None,
-    aggregate: s.AggregateOf = None,
-    key: s.KeyOf = None,
-    type: s.TypeOf = None,
-    error: s.ErrorOf = None,
-    since: s.Since = None,
-    limit: s.Limit = s.MANY,
-    dry_run: s.DryRun = False,
-    yes: s.Yes = False,
-    why: s.Why = "",
-) -> None:
-    """Send messages again now, with all their attempts before them. Blocked ones go on too."""
-    pick = _meant(s.picked(ids, since, limit, route=route, aggregate=aggregate, key=key, type=type, error=error))
-    _act(ctx, "retry", pick, _changing("retry", why), dry_run=dry_run, yes=yes)
+def _verb_command(group: typer.Typer, name: str, verb: str, about: str) -> None:
+    @group.command(name, help=about, epilog=EPILOG)
+    def command(
+        ctx: typer.Context,
+        ids: s.Ids = None,
+        *,
+        route: s.RouteOf = None,
+        aggregate: s.AggregateOf = None,
+        key: s.KeyOf = None,
+        type: s.TypeOf = None,
+        error: s.ErrorOf = None,
+        since: s.Since = None,
+        limit: s.Limit = s.MANY,
+        dry_run: s.DryRun = False,
+        yes: s.Yes = False,
+        why: s.Why = "",
+    ) -> None:
+        pick = _meant(s.picked(ids, since, limit, route=route, aggregate=aggregate, key=key, type=type, error=error))
+        _act(ctx, verb, pick, _changing(name, why), dry_run=dry_run, yes=yes)
 
 
-@held_app.command("bury", epilog=EPILOG)
-def held_bury(
-    ctx: typer.Context,
-    ids: s.Ids = None,
-    *,
-    route: s.RouteOf = None,
-    aggregate: s.AggregateOf = None,
-    key: s.KeyOf = None,
-    type: s.TypeOf = None,
-    error: s.ErrorOf = None,
-    since: s.Since = None,
-    limit: s.Limit = s.MANY,
-    dry_run: s.DryRun = False,
-    yes: s.Yes = False,
-    why: s.Why = "",
-) -> None:
-    """Give up messages that hold their keys back; they can be replayed, what waits behind them goes on."""
-    pick = _meant(s.picked(ids, since, limit, route=route, aggregate=aggregate, key=key, type=type, error=error))
-    _act(ctx, "bury", pick, _changing("bury", why), dry_run=dry_run, yes=yes)
-
-
-@held_app.command("skip", epilog=EPILOG)
-def held_skip(
-    ctx: typer.Context,
-    ids: s.Ids = None,
-    *,
-    route: s.RouteOf = None,
-    aggregate: s.AggregateOf = None,
-    key: s.KeyOf = None,
-    type: s.TypeOf = None,
-    error: s.ErrorOf = None,
-    since: s.Since = None,
-    limit: s.Limit = s.MANY,
-    dry_run: s.DryRun = False,
-    yes: s.Yes = False,
-    why: s.Why = "",
-) -> None:
-    """Never deliver these messages: final. Filters find those that hold a key back, ids waiting ones as well."""
-    pick = _meant(s.picked(ids, since, limit, route=route, aggregate=aggregate, key=key, type=type, error=error))
-    _act(ctx, "skip", pick, _changing("skip", why), dry_run=dry_run, yes=yes)
+_list_command(
+    held_app,
+    ("retry", "blocked", "waiting"),
+    "Nothing is held.",
+    "List messages that wait: for their next attempt, for a person (blocked), or behind one of these.",
+)
+_verb_command(
+    held_app, "retry", "retry", "Send messages again now, with all their attempts before them. Blocked ones go on too."
+)
+_verb_command(
+    held_app,
+    "bury",
+    "bury",
+    "Give up messages that hold their keys back; they can be replayed, what waits behind them goes on.",
+)
+_verb_command(
+    held_app,
+    "skip",
+    "skip",
+    "Never deliver these messages: final. Filters find those that hold a key back, ids waiting ones as well.",
+)
+_list_command(
+    dead_app,
+    ("dead",),
+    "Nothing is dead.",
+    "List messages that were given up; those that no route wanted have the route `unrouted`.",
+)
 
 
 @dead_app.command("replay", epilog=EPILOG)
@@ -210,22 +189,6 @@ def dead_replay(
     _act(ctx, "replay", pick, act, dry_run=dry_run, yes=yes)
 
 
-@dead_app.command("skip", epilog=EPILOG)
-def dead_skip(
-    ctx: typer.Context,
-    ids: s.Ids = None,
-    *,
-    route: s.RouteOf = None,
-    aggregate: s.AggregateOf = None,
-    key: s.KeyOf = None,
-    type: s.TypeOf = None,
-    error: s.ErrorOf = None,
-    since: s.Since = None,
-    limit: s.Limit = s.MANY,
-    dry_run: s.DryRun = False,
-    yes: s.Yes = False,
-    why: s.Why = "",
-) -> None:
-    """Take messages off the list of the dead: final, they will not be replayed."""
-    pick = _meant(s.picked(ids, since, limit, route=route, aggregate=aggregate, key=key, type=type, error=error))
-    _act(ctx, "skip dead", pick, _changing("skip", why), dry_run=dry_run, yes=yes)
+_verb_command(
+    dead_app, "skip", "skip dead", "Take messages off the list of the dead: final, they will not be replayed."
+)
