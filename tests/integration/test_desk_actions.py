@@ -197,6 +197,7 @@ def test_a_scheduled_message_that_is_erased_is_cancelled(stage: Stage) -> None:
     stage.actions.erase(stage.desk.find([str(id)]), [], NOTE)
     assert stage.desk.scheduled((), None, None, 10) == []
     assert stage.audited()[0][4]["messages"] == [{"id": str(id), "aggregate": "a", "type": "t", "key": "k"}]
+    assert [f.place for f in stage.desk.find([str(id)])] == ["erased"]
 
 
 def test_a_kept_message_is_erased_too(stage: Stage) -> None:

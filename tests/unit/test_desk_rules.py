@@ -126,6 +126,30 @@ def test_explain_tells_a_replay_beside_the_first_delivery() -> None:
     assert "Replay 1 is under way; its next attempt is due now." in told.sentence
 
 
+def test_explain_tells_a_replay_to_a_route_that_does_not_match() -> None:
+    """What a person sent by hand is on its way whatever the route's match says."""
+    rows = (LINE._replace(generation=1, attempts=0, due_in=0.0),)
+    told = _on_route(FOUND, standing(definition={"match": {"aggregate": ["user"]}}, lines=rows, read=True))
+    assert told.state == "replaying"
+    assert "does not want it (its match). Replay 1 is under way" in told.sentence
+
+
+def test_explain_judges_no_header_that_is_not_there_any_more() -> None:
+    """`erase` blanks the headers that a match asked for: nobody knows whether it was wanted."""
+    told = _on_route(FOUND, standing(definition={"match": {"header": {"city": ["R*"]}}}, read=True))
+    assert "as it is, without headers" in told.sentence
+
+
+def test_explain_says_what_keeps_the_relay() -> None:
+    """Of what relays say, that which concerns the message's route and its sink or topic."""
+    ours = ["all: 3 read so far wait for topic order: missing (first 7)", "all: sink main is away: refused"]
+    others = ["all: 2 read so far wait for topic user: missing (first 8)", "other: sink main is away: refused"]
+    told = _on_route(FOUND, standing(), [*ours, *others]).sentence
+    assert all(text.removeprefix("all: ") in told for text in ours)
+    assert "topic user" not in told
+    assert "other" not in told
+
+
 @pytest.mark.parametrize(
     ("topic", "definition", "rule"),
     [

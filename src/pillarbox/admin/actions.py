@@ -94,7 +94,7 @@ def _erasure(desk: Desk, found: Sequence[Found]) -> Erasure:
         test = compile_match(standing.definition)
         if not standing.read and not standing.lines and (test is None or test(rows[standing.id])):
             skip.append((standing.route, standing.id))
-    return Erasure(tuple(f for f in found if f.place != "cancelled"), tuple(skip))
+    return Erasure(tuple(f for f in found if f.place not in ("cancelled", "erased")), tuple(skip))
 
 
 def _row(found: Found) -> tuple[object, ...]:

@@ -44,7 +44,7 @@ class Explanation:
     asked: str
     id: UUID | None
     log_id: int | None
-    place: str  # log | kept | scheduled | cancelled | nowhere
+    place: str  # log | kept | scheduled | cancelled | erased | nowhere
     aggregate: str | None
     type: str | None
     key: str | None
@@ -91,18 +91,26 @@ def _told(desk: Desk, found: Sequence[Found]) -> Iterator[Explanation]:
     logged = [f for f in found if f.place in ("log", "kept")]
     standings = desk.standings(logged) if logged else []
     lines = desk.holds(Pick(ALL, ids=tuple(str(f.id) for f in logged), limit=1000 * len(logged))) if logged else []
+    says = _said(desk) if any(not s.read and s.owner is not None for s in standings) else []
     for one in found:
         mine = [s for s in standings if s.id == one.id]
         known = {s.route for s in mine}
         strays = [line for line in lines if line.id == one.id and line.route not in known]
-        yield _explanation(one, mine, strays)
+        yield _explanation(one, mine, strays, says)
 
 
-def _explanation(found: Found, standings: Sequence[Standing], strays: Sequence[HoldLine]) -> Explanation:
+def _said(desk: Desk) -> list[str]:
+    """What relays say keeps them from delivering."""
+    return [text for relay in desk.overview().relays for text in relay.says]
+
+
+def _explanation(
+    found: Found, standings: Sequence[Standing], strays: Sequence[HoldLine], says: Sequence[str]
+) -> Explanation:
     logged = found.place in ("log", "kept")
     routes: tuple[OnRoute, ...] = ()
     if logged:
-        routes = (*(_on_route(found, s) for s in standings), *(_stray(line) for line in strays))
+        routes = (*(_on_route(found, s, says) for s in standings), *(_stray(line) for line in strays))
     return Explanation(
         asked=str(found.message_id),
         id=found.message_id,
@@ -127,6 +135,8 @@ def _whole(found: Found, routes: Sequence[OnRoute]) -> str:
             else f"in {span(found.due_in or 0.0)}"
         )
         return f"It is scheduled and joins the log when it is due, {when}."
+    if found.place == "erased":
+        return f"An operator erased it {span(found.age)} ago, and it lies nowhere any more; `audit` has the name."
     if found.place == "cancelled":
         return f"It was scheduled, and cancelled by an operator {span(found.age)} ago; `audit` has the name."
     if not routes:
@@ -134,15 +144,18 @@ def _whole(found: Found, routes: Sequence[OnRoute]) -> str:
     return " ".join(r.sentence for r in routes)
 
 
-def _on_route(found: Found, standing: Standing) -> OnRoute:
+def _on_route(found: Found, standing: Standing, says: Sequence[str] = ()) -> OnRoute:
     more = json.dumps({"topic": found.topic, "headers": found.headers})
     row = (found.id, found.lane, found.key, found.message_id.bytes, found.aggregate, found.type, b"", more)
     test = compile_match(standing.definition)
     first = [line for line in standing.lines if line.generation == 0]
-    if test is not None and not test(row) and not first:
-        return OnRoute(standing.route, "unwanted", f"{standing.route} does not want it (its match).")
     topic, rule = topic_and_rule(standing.definition, row)
-    state, sentence, behind = _stand(standing, first)
+    if test is not None and not test(row) and not first:
+        state, sentence, behind = "unwanted", _unwanted(found, standing), None
+        if not standing.lines:
+            return OnRoute(standing.route, state, f"{standing.route} {sentence}")
+    else:
+        state, sentence, behind = _stand(standing, first, [text for text in says if _concerns(text, standing, topic)])
     replays = tuple(_replay(line) for line in standing.lines if line.generation)
     if any(line.state in LIVE for line in standing.lines if line.generation):
         state = "replaying"
@@ -150,14 +163,28 @@ def _on_route(found: Found, standing: Standing) -> OnRoute:
     return OnRoute(standing.route, state, sentence, topic, RULES[rule], behind, replays)
 
 
-def _stand(standing: Standing, lines: Sequence[HoldLine]) -> tuple[str, str, UUID | int | None]:
+def _unwanted(found: Found, standing: Standing) -> str:
+    if standing.definition.get("match", {}).get("header") and not found.headers:
+        return "does not want it as it is, without headers (its match asks for one; `erase` blanks them)."
+    return "does not want it (its match)."
+
+
+def _concerns(text: str, standing: Standing, topic: str) -> bool:
+    """Whether what a relay says keeps this message: of its route, and of the sink or its topic."""
+    start = f"{standing.route}: "
+    return text.startswith((f"{start}sink ", f"{start}{topic}:", f"{start}topic {topic}:")) or (
+        text.startswith(start) and (f" wait for topic {topic}:" in text or f" wait for {topic}:" in text)
+    )
+
+
+def _stand(standing: Standing, lines: Sequence[HoldLine], says: Sequence[str]) -> tuple[str, str, UUID | int | None]:
     if lines:
         return _held(standing, lines[-1])
     if standing.read:
         return "delivered", "delivered.", None
     if standing.head is not None and standing.head.id < standing.id:
         return "waiting", f"not read yet, and then it {_behind(standing.head)}", _name(standing.head)
-    return "unread", _unread(standing), None
+    return "unread", _unread(standing, says), None
 
 
 def _held(standing: Standing, line: HoldLine) -> tuple[str, str, UUID | int | None]:
@@ -198,7 +225,7 @@ def _next(line: HoldLine) -> str:
     return f"its next attempt is in {span(line.due_in)}"
 
 
-def _unread(standing: Standing) -> str:
+def _unread(standing: Standing, says: Sequence[str]) -> str:
     before = (
         "" if not standing.before else f" {standing.before}{'+' if standing.before >= 1000 else ''} unread before it;"
     )
@@ -207,10 +234,10 @@ def _unread(standing: Standing) -> str:
     if standing.owner is None:
         return f"not read yet;{before} no living relay owns its lane: is `pillarbox run` up, and has it this sink?"
     moved = "never" if standing.settled_for is None else f"{span(standing.settled_for)} ago"
-    return (
-        f"on its way;{before} its lane is with {standing.owner} (term {standing.term}), whose cursor moved {moved}. If "
-        "that is long ago, `pillarbox status` says what keeps the relay."
-    )
+    where = f"on its way;{before} its lane is with {standing.owner} (term {standing.term}), whose cursor moved {moved}."
+    if says:
+        return f"{where} What keeps it: {'; '.join(text.removeprefix(f'{standing.route}: ') for text in says)}."
+    return f"{where} If that is long ago, `pillarbox status` says what keeps the relay."
 
 
 def _replay(line: HoldLine) -> str:
@@ -223,4 +250,7 @@ def _stray(line: HoldLine) -> OnRoute:
     if line.route == "unrouted" and line.state == "dead":
         sentence = "No route wants it: `dead replay --to ROUTE`, or add a route from the beginning that matches it."
         return OnRoute(line.route, "unrouted", sentence)
+    if line.route == "unrouted" and line.state == "resolved":
+        sentence = "No route wanted it, until an operator sent it on or a new route took it; `audit` has the name."
+        return OnRoute(line.route, line.state, sentence)
     return OnRoute(line.route, line.state, f"{line.route}: {line.state} ({line.error}).")

@@ -99,8 +99,9 @@ def _say_explanations(out: Output, told: list[Explanation], key: str | None) -> 
     for one in told:
         if one.id is not None:
             where = f"{one.place} {one.log_id}, lane {one.lane}" if one.log_id is not None else one.place
-            added = span(one.age or 0.0)
-            out.line(f"{one.id} {one.aggregate}/{one.type} key {one.key!r}, {where}, added {added} ago", "bold")
+            since = "gone" if one.place in ("cancelled", "erased") else "added"
+            ago = span(one.age or 0.0)
+            out.line(f"{one.id} {one.aggregate}/{one.type} key {one.key!r}, {where}, {since} {ago} ago", "bold")
         if not one.routes:
             out.line(f"  {one.sentence}" if one.id is not None else one.sentence)
         for route in one.routes:

@@ -144,11 +144,12 @@ SELECT 'scheduled', s.id, 0, s.message_id, s.key, s.aggregate, s.type, s.topic, 
 FROM unnest($1::uuid[]) w(id) JOIN {schema}.scheduled s ON s.message_id = w.id;
 
 -- name: desk_cancelled
--- Scheduled messages that an operator cancelled, as the audit remembers them.
-SELECT 'cancelled', a.id, 0, w.id, e.value->>'key', e.value->>'aggregate', e.value->>'type', NULL, NULL::json,
+-- Scheduled messages that an operator cancelled, and what he erased and is gone since, as the audit remembers them.
+SELECT CASE a.action WHEN 'erase' THEN 'erased' ELSE 'cancelled' END, a.id, 0, w.id, e.value->>'key', e.value->>'aggregate',
+  e.value->>'type', NULL, NULL::json,
   extract(epoch FROM now() - a.at)::float8, NULL::float8
 FROM {schema}.audit a CROSS JOIN LATERAL json_array_elements(a.detail->'messages') e
-JOIN unnest($1::uuid[]) w(id) ON w.id::text = e.value->>'id' WHERE a.action = 'scheduled cancel';
+JOIN unnest($1::uuid[]) w(id) ON w.id::text = e.value->>'id' WHERE a.action IN ('scheduled cancel', 'erase');
 
 -- name: desk_of_key
 -- What no cursor has passed yet of a key: at most a hundred thousand rows of its lane are looked at.

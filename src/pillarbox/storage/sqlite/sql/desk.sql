@@ -71,11 +71,12 @@ FROM {schema}kept k CROSS JOIN {schema}clock c WHERE k.id = ?1
   AND NOT EXISTS (SELECT 1 FROM {schema}message m WHERE m.id = k.id);
 
 -- name: desk_cancelled
--- A scheduled message that an operator cancelled, as the audit remembers it.
-SELECT 'cancelled', a.id, 0, ?1, json_extract(e.value, '$.key'), json_extract(e.value, '$.aggregate'),
+-- A scheduled message that an operator cancelled, and what he erased and is gone since, as the audit remembers it.
+SELECT CASE a.action WHEN 'erase' THEN 'erased' ELSE 'cancelled' END, a.id, 0, ?1, json_extract(e.value, '$.key'),
+  json_extract(e.value, '$.aggregate'),
   json_extract(e.value, '$.type'), NULL, NULL, c.now - a.at, NULL
 FROM {schema}audit a CROSS JOIN {schema}clock c, json_each(a.detail, '$.messages') e
-WHERE a.action = 'scheduled cancel' AND json_extract(e.value, '$.id') = ?2 LIMIT 1;
+WHERE a.action IN ('scheduled cancel', 'erase') AND json_extract(e.value, '$.id') = ?2 LIMIT 1;
 
 -- name: desk_of_key
 -- What some cursor has not passed yet of a key: at most a hundred thousand rows are looked at.
