@@ -1,5 +1,6 @@
 """`init`, `config show|check`, `--version`, and how the command says no."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -95,6 +96,8 @@ def test_environment_twins(pillarbox: Command) -> None:
     pillarbox("migrate", "up")
     done = pillarbox("run", PILLARBOX_RUN_ONCE="1", PILLARBOX_RUN_LISTEN="off", PILLARBOX_JSON="1")
     assert done.stdout == '{"delivered": 0}\n'
+    done = pillarbox("route", "pause", "nope", code=5, PILLARBOX_JSON="1")
+    assert json.loads(done.stderr)["error"]["code"] == "refused"
 
 
 def test_a_missing_driver_names_the_extra(pillarbox: Command, tmp_path: Path) -> None:

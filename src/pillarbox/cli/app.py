@@ -50,7 +50,17 @@ def everywhere(
         typer.Option("--set", metavar="SECTION.NAME=VALUE", help="Override a setting; may be repeated."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", envvar="PILLARBOX_JSON", help="Answer in JSON.")] = False,
-    _: Annotated[bool, typer.Option("--version", is_eager=True, callback=_version, help="Say the version.")] = False,
+    _: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            is_eager=True,
+            callback=_version,
+            help="Say the version.",
+            show_envvar=False,
+            allow_from_autoenv=False,
+        ),
+    ] = False,
 ) -> None:
     ctx.obj = Session(out=Output(as_json=as_json), path=config, overrides=tree_of(settings or []))
 
@@ -80,7 +90,7 @@ def main() -> None:
     try:
         app(args=words, prog_name="pillarbox")
     except PillarboxError as error:
-        _complain(error, as_json="--json" in words)
+        _complain(error, as_json=_wants_json(words))
         sys.exit(code_of(error))
     except KeyboardInterrupt:
         sys.exit(Exit.INTERRUPTED)
@@ -93,8 +103,13 @@ def main() -> None:
         unexpected = PillarboxError(
             f"Unexpected {type(error).__name__}: {error}.", "PILLARBOX_TRACEBACK=1 shows where; please report it."
         )
-        _complain(unexpected, as_json="--json" in words)
+        _complain(unexpected, as_json=_wants_json(words))
         sys.exit(Exit.FAILED)
+
+
+def _wants_json(words: list[str]) -> bool:
+    """Errors may come before, or instead of, what the parser makes of the words."""
+    return "--json" in words or os.environ.get("PILLARBOX_JSON", "").lower() in {"1", "true", "t", "yes", "y", "on"}
 
 
 def _complain(error: PillarboxError, *, as_json: bool) -> None:
