@@ -326,6 +326,8 @@ def test_words_that_miss_say_what_to_do(opened: Open) -> None:
     assert "no message id" in shop.command("explain", "order-17", code=5).stderr
     assert "Give ids or filters" in shop.command("held", "retry", "--yes", code=5).stderr
     assert "route list" in shop.command("route", "pause", "nowhere", code=5).stderr
+    for words in (("held", "list"), ("dead", "list"), ("held", "skip", "--yes")):
+        assert "route list" in shop.command(*words, "--route", "nowhere", code=5).stderr
     assert "is no time" in shop.command("dead", "list", "--since", "yesterday", code=2).stderr
     assert shop.command.json("explain", "01890000-0000-7000-8000-000000000000", code=1)[0]["place"] == "nowhere"
     plain = shop.command("status", "--sample", "0").stdout

@@ -90,6 +90,7 @@ def erase(
             pages = list(actions.to_erase(at.desk, ids or (), aggregate, key))
         number = sum(len(page.found) for page in pages)
         undelivered = sum(len({id for _route, id in page.skip}) for page in pages)
+        undelivered += sum(one.place == "scheduled" for page in pages for one in page.found)
         if dry_run or not number:
             would = {
                 "action": "erase",
@@ -97,11 +98,12 @@ def erase(
                 "would_erase": [f.message_id for p in pages for f in p.found],
             }
             at.out.answer(
-                would, lambda: at.out.line(f"{messages(number)} would be erased, {undelivered} not yet read.")
+                would, lambda: at.out.line(f"{messages(number)} would be erased, {undelivered} of them not yet read.")
             )
             return
         at.out.confirm(
-            f"{messages(number)} will be blanked for good; {undelivered} not yet read will not be delivered. Go on?",
+            f"{messages(number)} will be blanked for good, and what is not delivered of them will never be "
+            f"({undelivered} are not even read yet). Go on?",
             yes=yes,
         )
         with at.out.waiting(f"erasing {messages(number)}"):
