@@ -166,7 +166,7 @@ class RouteService:
         mine = [*self.flight.in_order(), *self.flight.first, *self.judge.turns.parked()]
         if any(self.judge.window_of(item) is window for item in mine):
             return False
-        return all(s.runs for s in window.hungry()) and plan(window, 0.0) is None
+        return all(s.runs for s in window.hungry()) and not self.settler.is_due(window, 0.0)
 
     # ---------------------------------------------------------------- a step
 

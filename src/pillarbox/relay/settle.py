@@ -51,8 +51,18 @@ class Settler:
 
     def _plan(self, window: Window, now: float) -> Plan | None:
         p = plan(window, now)
-        idle = p is None and not window.pages and window.reading != window.saved
-        return Plan(window) if idle and now - window.settled_at >= IDLE_SAVE else p
+        return Plan(window) if p is None and self._saves(window, now) else p
+
+    def _saves(self, window: Window, now: float) -> bool:
+        """Whether to write down how far an idle lane has looked. A lane that leaves is not looked after any more: under
+        relays that live for less than a minute (cron's) segments would never go."""
+        if window.pages or window.reading == window.saved:
+            return False
+        return window.leaving or now - window.settled_at >= IDLE_SAVE
+
+    def is_due(self, window: Window, now: float) -> bool:
+        """Whether this lane has something to settle."""
+        return self._plan(window, now) is not None
 
     def _tell(self, p: Plan) -> None:
         """Emit what this settle has made durable."""
