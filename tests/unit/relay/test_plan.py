@@ -327,3 +327,65 @@ def test_apply_counts_what_was_passed() -> None:
     assert p is not None
     assert p.moves
     assert apply(p, Settled([], stale=False)) == 3
+
+
+def _blocked_ahead() -> tuple[Stage, int, int]:
+    """A message that is blocked above the cursor, which waits for another one."""
+    stage = Stage(delivery=SinkClass.GAPS)
+    stage.judge.policy, stage.judge.blocks = Policy(attempts=1), True
+    slow, a1 = stage.add("slow", "a")
+    stage.read()
+    stage.send(slow, a1)
+    stage.fail(a1)
+    stage.settle()
+    return stage, slow, a1
+
+
+def test_a_catch_up_that_met_an_operator_leaves_nothing_behind() -> None:
+    """Whether the row was written or not is seen at the look; a plan that is only asked for changes nothing."""
+    stage, slow, a1 = _blocked_ahead()
+    stage.accept(slow)
+    stage.log.change_hold(stage.held()[0].seq, state="retry", attempts=0)
+    stage.settle()
+    assert stage.window.to_catch == {a1}
+    assert stage.plan() is not None
+    assert stage.plan() is not None, "asking twice gives the same answer"
+    look(stage.window, stage.held(), 0.0)
+    stage.load_live()
+    stage.send(a1, now=1.0)
+    stage.accept(a1)
+    stage.settle(1.0)
+    assert (stage.rows(), stage.window.done, stage.window.ahead, stage.window.to_catch) == ([], set(), {}, set())
+
+
+def test_a_row_that_was_written_in_a_stale_settle_is_caught() -> None:
+    """Another row was the operator's: this one is not ahead any more."""
+    stage, slow, a1 = _blocked_ahead()
+    stage.accept(slow)
+    p = stage.plan()
+    assert p is not None
+    written = stage.store.source.settle("main", [p.changes()])[0]
+    apply(p, written._replace(stale=True))
+    look(stage.window, stage.held(), 0.0)
+    assert (stage.window.ahead, stage.window.to_catch) == ({}, set())
+    assert stage.plan() is None
+
+
+def test_what_is_delivered_before_it_is_read_is_not_sent_again() -> None:
+    """A blocked row above the cursor, retried by a person, goes before the log comes to it."""
+    before, slow, a1 = _blocked_ahead()
+    before.log.change_hold(before.held()[0].seq, state="retry", attempts=0)
+    stage = Stage(delivery=SinkClass.GAPS)
+    stage.log, stage.store = before.log, before.store
+    stage.window.load(stage.held(), 0.0)
+    stage.load_live()
+    stage.send(a1)
+    stage.accept(a1)
+    stage.settle()
+    assert stage.rows() == []
+    stage.read()
+    assert [row[0] for row in stage.window.ready] == [slow]
+    stage.send(slow)
+    stage.accept(slow)
+    stage.settle()
+    assert (stage.cursor, stage.window.done, stage.window.early) == (2, set(), set())

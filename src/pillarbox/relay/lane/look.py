@@ -18,6 +18,9 @@ def look(window: Window, rows: Sequence[Held], now: float) -> set[int]:
     for row in rows:
         if row.ahead:
             window.ahead[row.ids[0]] = row
+    for id_ in window.to_catch - {row.ids[0] for row in rows if row.ahead}:  # it was written after all
+        window.to_catch.discard(id_)
+        window.ahead.pop(id_, None)
     given_up = {row.ids[0] for row in rows if row.ahead and row.state not in LIVE_STATES}
     _drop(window, given_up)
     live = [row for row in rows if row.state in LIVE_STATES and row.seq not in settling]

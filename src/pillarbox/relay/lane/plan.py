@@ -218,7 +218,6 @@ def _catch_up(p: Plan) -> None:
     """The cursor passes what was written ahead of it."""
     w = p.window
     p.caught += [id_ for id_ in w.to_catch if id_ in w.ahead and id_ not in p.caught]
-    w.to_catch.clear()
     changing = {h.seq for h in p.changed}
     for id_ in p.caught:
         held = w.ahead[id_]
@@ -237,6 +236,7 @@ def apply(p: Plan, settled: Settled) -> int:
     w.gone = []
     for birth, seq in zip(p.births, settled.seqs, strict=True):
         _born(w, birth, seq)
+    w.to_catch.difference_update(p.caught)
     if settled.stale:
         _unsure(p)
     else:

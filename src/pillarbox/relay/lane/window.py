@@ -45,6 +45,7 @@ class Window:
         self.stopped: dict[OrderKey, Stopped] = {}
         self.replays: dict[Handle, Entry] = {}
         self.ahead: dict[int, Held] = {}  # ids above the cursor whose hold row speaks for them
+        self.early: set[int] = set()  # ids that are delivered though they are not read yet: a hold row was there first
         self.to_catch: set[int] = set()  # ids the cursor has passed whose hold row may still say that it has not
         self.touched: dict[OrderKey, Stopped] = {}  # keys with something to write
         self.gone: list[Held] = []  # hold rows whose messages are all delivered
@@ -93,7 +94,7 @@ class Window:
         inpage = InPage(page)
         self.pages.append(inpage)
         self.unpassed += len(page.rows)
-        if self.stopped or self.ahead:
+        if self.stopped or self.ahead or self.early:
             self._admit_slowly(inpage, wanted)
         elif wanted is None:
             self.ready.extend(page.rows)
@@ -109,7 +110,8 @@ class Window:
         for place, row in enumerate(rows):
             if row[0] in self.ahead:
                 continue
-            if wanted is not None and not wanted(row):
+            if row[0] in self.early or (wanted is not None and not wanted(row)):
+                self.early.discard(row[0])
                 self.done.add(row[0])
                 continue
             stopped = self.stopped.get(self.order_key(row))
@@ -164,7 +166,7 @@ class Window:
             run.left.remove(entry.id)
         if entry.id in self.ahead:
             del self.ahead[entry.id]
-            self.done.add(entry.id)
+            self._accepted_ahead(entry.id)
         if run.left:
             run.dirty = True
             self.touched[stopped.key] = stopped
@@ -172,6 +174,15 @@ class Window:
             self.gone.append(run.held)
             if run in stopped.runs:
                 stopped.runs.remove(run)
+
+    def _accepted_ahead(self, id_: int) -> None:
+        """Its hold row goes, so the cursor must know: now, or as soon as the message is read."""
+        if id_ in self.to_catch:  # the cursor has passed it already
+            self.to_catch.discard(id_)
+        elif any(row[0] == id_ for inpage in self.pages for row in inpage.page.rows):
+            self.done.add(id_)
+        else:
+            self.early.add(id_)
 
     def _release(self, stopped: Stopped) -> None:
         if stopped.is_empty:
