@@ -168,7 +168,7 @@ class Broker:
         self.advance()
         session.is_open = False
         self.sessions.discard(session)
-        left = [x for x in self.flying if x[3] is session]
+        left = sorted(x for x in self.flying if x[3] is session)
         if not left:
             return
         self.flying = sorted(x for x in self.flying if x[3] is not session)

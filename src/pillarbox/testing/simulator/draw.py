@@ -64,6 +64,8 @@ def _mixed(seed: int, rnd: Random) -> Schedule:
     natures = NATURES if rnd.random() < 0.6 else ()
     messages = _messages(rnd, natures, bad=rnd.choice((0.02, 0.1, 0.3)))
     faults = [act for _ in range(rnd.choice((1, 1, 2, 3, 5, 8))) for act in world.fault()]
+    if any(act.detail == "after_last_attempt=block" for act in faults):
+        schedule = replace(schedule, config={**schedule.config, "held_keys": 1000})
     return replace(_slow(schedule, rnd), acts=_in_time([*messages, *faults, *world.hand_overs()]))
 
 

@@ -182,7 +182,7 @@ def _untidy(node: Node) -> str:
             if it:
                 return f"{what} of {name}: {it}"
         for lane, window in service.windows.items():
-            for what in ("pages", "ready", "replays", "ahead", "gone", "unpassed", "bytes"):
+            for what in ("pages", "ready", "replays", "ahead", "early", "gone", "unpassed", "bytes"):
                 if getattr(window, what):
                     return f"{what} of {name} lane {lane}: {getattr(window, what)}"
             if (window.stopped or window.touched) and not blocked:
