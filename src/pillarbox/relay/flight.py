@@ -41,10 +41,12 @@ class Flight:
         self.entries: dict[Handle, Entry] = {}  # second gear on the wire
         self.first: deque[Item] = deque()  # left unanswered by the last session: sent before all others
         self.is_open = False
+        self.has_clients = False  # a sink may keep what one session has opened for the next one
 
     def open(self) -> None:
         """Begin a session if there is none. Raises `SinkUnavailable`."""
         if not self.is_open:
+            self.has_clients = True
             self.sink.open()
             self.is_open = True
 
@@ -132,9 +134,9 @@ class Flight:
         return items
 
     def close(self) -> None:
-        """End the session in good order; nothing is on the wire."""
-        if self.is_open:
-            self.is_open = False
+        """End the session in good order, and let go of whatever the sink has open; nothing is on the wire."""
+        if self.has_clients:
+            self.is_open = self.has_clients = False
             self.sink.close()
 
 

@@ -23,7 +23,7 @@ from pillarbox.relay.publish import Publisher
 from pillarbox.relay.read import Reader
 from pillarbox.relay.settle import Settler
 from pillarbox.retry import Policy
-from pillarbox.routing import compile_match
+from pillarbox.routing import compile_match, literal_topics
 
 MOST_SAID, MOST_TOPICS = 300, 10  # characters, and destinations that are named
 ANSWER_POLL = 0.002  # seconds between two looks for answers while something is on the wire
@@ -115,6 +115,16 @@ class RouteService:
                 given_up = look(self.windows[lane], [h for h in held if h.lane == lane], now)
                 self.judge.turns.drop(given_up)
                 self.judge.forget_failing(self.windows[lane])
+        self._tend_session()
+
+    def _tend_session(self) -> None:
+        """Topics that stand in the definition are looked at before there is a message for them, so that a missing one
+        is told at the start; without a lane there is nothing to keep a session for."""
+        if not self.windows and not self.flight.wire:
+            self.flight.close()
+            self.publisher.destinations.forget()
+        elif not self.judge.breaker.is_open:
+            self.publisher.destinations.look_at(literal_topics(self.definition))
 
     def says(self) -> list[str]:
         """What keeps this route from delivering, for people who look from elsewhere."""

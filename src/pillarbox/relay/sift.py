@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
 from pillarbox import events as ev
@@ -29,9 +29,12 @@ class Destinations:
 
     def ask(self, records: Iterable[Record]) -> dict[str, str]:
         """Those of these records that can take nothing now, with the reason. Nothing if there is no session."""
-        if try_open(self.flight):
+        return self.look_at({record[1] for record in records})
+
+    def look_at(self, topics: Collection[str]) -> dict[str, str]:
+        """The same, of topics that are known before any message is."""
+        if not topics or try_open(self.flight):
             return {}
-        topics = {record[1] for record in records}
         away = self.flight.sink.away(list(topics))
         emit, route, sink = self.judge.emit, self.judge.route, self.judge.sink
         for topic, why in away.items():
@@ -44,6 +47,13 @@ class Destinations:
             emit(ev.DestinationBack(route, sink, topic))
         self.away.update(away)
         return away
+
+    def forget(self) -> None:
+        """Whoever has lanes now knows better."""
+        for topic in self.away:
+            self.judge.emit(ev.DestinationBack(self.judge.route, self.judge.sink, topic))
+        self.away.clear()
+        self._said.clear()
 
 
 class Sifting:
