@@ -14,7 +14,8 @@ FRESH = 5.0  # seconds a look stays good: scrapes and probes of many must not lo
 
 
 class Watch:
-    """Looks on a connection of its own, one thread at a time. None while the database cannot be asked."""
+    """Looks on a connection of its own, which who asks seldom does not keep; one thread at a time. None while the
+    database cannot be asked."""
 
     def __init__(self, desk: Callable[[], Desk], clock: Clock) -> None:
         self._make, self._clock = desk, clock
@@ -28,13 +29,18 @@ class Watch:
             if self._clock.mono() - self._seen_at >= older_than:
                 self._seen = self._ask()
                 self._seen_at = self._clock.mono()
+                if older_than >= FRESH:  # a relay without lanes keeps one connection, its own
+                    self._hang_up()
             return self._seen
 
     def close(self) -> None:
         with self._lock:
-            desk, self._desk = self._desk, None
-            if desk is not None:
-                desk.close()
+            self._hang_up()
+
+    def _hang_up(self) -> None:
+        desk, self._desk = self._desk, None
+        if desk is not None:
+            desk.close()
 
     def _ask(self) -> Overview | None:
         try:
