@@ -360,7 +360,7 @@ def test_a_catch_up_that_met_an_operator_leaves_nothing_behind() -> None:
 
 def test_a_row_that_was_written_in_a_stale_settle_is_caught() -> None:
     """Another row was the operator's: this one is not ahead any more."""
-    stage, slow, a1 = _blocked_ahead()
+    stage, slow, _a1 = _blocked_ahead()
     stage.accept(slow)
     p = stage.plan()
     assert p is not None
