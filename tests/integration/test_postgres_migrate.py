@@ -182,18 +182,28 @@ def test_what_cannot_be_is_refused_before_anything_is_done(pg_url: str) -> None:
         migrate_any(object())
 
 
-def test_a_database_that_cannot_read_its_text_is_refused(postgres: SharedPostgres) -> None:
-    """SQL_ASCII stores any bytes as text, and one such message would stop every read."""
+@pytest.mark.parametrize("encoding", ["SQL_ASCII", "LATIN1"])
+def test_a_database_that_cannot_keep_all_text_is_refused(postgres: SharedPostgres, encoding: str) -> None:
+    """SQL_ASCII stores any bytes as text, and one such message would stop every read; another encoding lacks
+    characters, and one such key would fail its transaction."""
+    name = f"encoded_{encoding.lower()}"
     with psycopg.connect(postgres.url, autocommit=True) as admin:
-        admin.execute("CREATE DATABASE ascii_only ENCODING 'SQL_ASCII' LOCALE 'C' TEMPLATE template0")
+        admin.execute(f"CREATE DATABASE {name} ENCODING '{encoding}' LOCALE 'C' TEMPLATE template0")
         try:
             with (
-                psycopg.connect(urlsplit(postgres.url)._replace(path="/ascii_only").geturl(), autocommit=True) as conn,
-                pytest.raises(SchemaMismatch, match="UTF8"),
+                psycopg.connect(urlsplit(postgres.url)._replace(path=f"/{name}").geturl(), autocommit=True) as conn,
+                pytest.raises(SchemaMismatch, match=f"{encoding}.*UTF8"),
             ):
                 migrate_any(conn)
         finally:
-            admin.execute("DROP DATABASE ascii_only WITH (FORCE)")
+            admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def test_the_connections_own_encoding_does_not_matter(pg_url: str) -> None:
+    """A connection that speaks another encoding than the database can migrate it."""
+    with psycopg.connect(pg_url, autocommit=True, client_encoding="latin1") as conn:
+        migrate_any(conn)
+        assert check(conn) == []
 
 
 @pytest.mark.parametrize("version", ["16", "17", "18"])

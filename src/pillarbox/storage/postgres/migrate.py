@@ -224,9 +224,12 @@ def _commits_by_itself(conn: Any) -> bool:
 
 
 def _refuse_unfit_server(ask: Ask) -> None:
-    # It would store text that nobody can read any more; psycopg gives its own text as bytes.
-    if ask("SHOW server_encoding")[0][0] in ("SQL_ASCII", b"SQL_ASCII"):
-        raise SchemaMismatch("The database's encoding is SQL_ASCII.", "Create it with ENCODING 'UTF8'.")
+    # SQL_ASCII would store text that nobody can read any more (psycopg gives its own text there as bytes); in any other
+    # a key or a name that it cannot say would fail the caller's transaction.
+    encoding = ask("SHOW server_encoding")[0][0]
+    if encoding not in ("UTF8", b"UTF8"):
+        name = encoding.decode() if isinstance(encoding, bytes) else encoding
+        raise SchemaMismatch(f"The database's encoding is {name}.", "Create it with ENCODING 'UTF8'.")
     found = int(ask("SHOW server_version_num")[0][0]) // 10000
     if found < OLDEST_SERVER:
         raise SchemaMismatch(f"This is PostgreSQL {found}; {OLDEST_SERVER} is the oldest that will do.")

@@ -1,4 +1,4 @@
--- The contract for every language: SELECT {schema}.add(aggregate => …, type => …, payload => …).
+-- The contract for every language: SELECT {schema}.add(aggregate => ..., type => ..., payload => ...).
 -- Arguments are written `add.name`, columns plainly.
 
 -- A cast that fails says no; an exception block is the only way to ask.
