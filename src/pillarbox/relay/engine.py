@@ -191,10 +191,9 @@ class Engine:
             return
         take, give = self.tenure.wanted(survey, route, len(service.windows))
         unknown = self.tenure.unknown(survey, service.route, service.windows)
+        service.give_back(give)
         if unknown:
             self._take_in(self.tenure.retake(unknown), now)
-        elif give:
-            service.give_back(give)
         elif take:
             self._take_in(self.tenure.take(service.route, take), now)
 

@@ -155,11 +155,10 @@ class RouteService:
             self.emit(ev.Warned("sink_durability", "; ".join(said) or f"sink {self.sink_name} is well", bool(said)))
 
     def give_back(self, count: int) -> None:
-        """R13: stop reading so many lanes; `released` tells when they can go."""
-        for window in sorted(self.windows.values(), key=lambda w: w.unpassed):
-            if count > 0 and not window.leaving:
-                window.leaving = True
-                count -= 1
+        """R13: stop reading so many lanes in all, those that leave already among them; `released` tells when they can
+        go. A lane that need not leave any more is worked on."""
+        for place, window in enumerate(sorted(self.windows.values(), key=lambda w: (not w.leaving, w.unpassed))):
+            window.leaving = place < count
 
     def released(self) -> list[tuple[int, int]]:
         """Leaving lanes with nothing more to wait for; they are forgotten here, to be given back."""
@@ -171,7 +170,11 @@ class RouteService:
         return lanes
 
     def _nothing_moves(self, window: Window) -> bool:
-        if window.ready or window.gone or any(not e.has_failed for e in window.sendable(NEVER, pipelined=True)):
+        if (
+            window.ready
+            or window.gone
+            or any(not e.has_failed and e.row is not None for e in window.sendable(NEVER, pipelined=True))
+        ):
             return False
         mine = [*self.flight.in_order(), *self.flight.first, *self.judge.turns.parked()]
         if any(self.judge.window_of(item) is window for item in mine):
