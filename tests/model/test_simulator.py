@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from pillarbox.testing.simulator import Act, Message, Result, Schedule, draw, run, shrink
+from pillarbox.testing.simulator import Act, Message, Result, Schedule, SinkSpec, draw, run, shrink
 
 EVERYDAY, FULL = 500, 20_000
 PARTS = 4  # so that two workers share them
@@ -78,3 +78,31 @@ def test_a_calm_world_delivers_everything_once_and_in_order() -> None:
     acts = tuple(Act(0.1 * n, "add", messages=(Message(n, f"k{n % 5}"),)) for n in range(50))
     result = run(Schedule(2, acts))
     assert (result.broken, result.messages, result.copies) == ("", 50, 50)
+
+
+def test_no_more_lanes_move_than_must() -> None:
+    """Lanes that take their time to be given back are not joined by others (R15: the minimum moves)."""
+    lines: list[str] = []
+    slow = tuple(Act(0.05 * n, "add", messages=(Message(n, f"k{n}"),)) for n in range(300))
+    schedule = Schedule(4, slow, lanes=8, relays=2, sinks=(SinkSpec(delay=0.9),))
+    assert not run(schedule, trace=lines.append).broken
+    given = [line for line in lines if "gives back" in line]
+    moved = sum(len(line[line.index("[") :].split(",")) for line in given)
+    assert moved == 4
+
+
+def test_a_route_goes_to_a_sink_that_one_relay_lacks() -> None:
+    """Its lanes are let go and all messages arrive through the other."""
+    acts = tuple(Act(0.2 * n, "add", messages=(Message(n, f"k{n % 5}"),)) for n in range(30))
+    change = Act(3.1, "change_route", detail="sink=s1")
+    schedule = Schedule(
+        2, tuple(sorted((*acts, change))), relays=2, lanes=4, sinks=(SinkSpec(), SinkSpec()), lacks=((1, "s1"),)
+    )
+    assert not run(schedule).broken
+
+
+def test_a_take_whose_reply_was_lost_is_noticed() -> None:
+    """The lanes are ours without our knowing: they are taken anew."""
+    acts = (Act(0.0, "lose", detail="take after"), Act(1.0, "add", messages=(Message(0, "k0"), Message(1, "k1"))))
+    result = run(Schedule(3, acts))
+    assert (result.broken, result.copies) == ("", 2)

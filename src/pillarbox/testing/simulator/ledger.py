@@ -143,7 +143,7 @@ class Ledger:
         before = book.open.get(what)
         if before is not None and before.owned and copy.owned:
             raise Broken(f"DUPLICATE: {copy} was sent again, and nothing excuses it (before: {before.outcome or '?'})")
-        if what[1] == 0:
+        if what[1] == 0 and copy.owned:
             self._in_turn(book, copy, delivery)
         copy.sent = self.next()
         failing = book.failing.get(what[0])
