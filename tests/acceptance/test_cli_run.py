@@ -229,6 +229,15 @@ def test_another_environment_delivers_nothing(sqlite: tuple[Command, Add]) -> No
     assert numbers(pillarbox) == []
 
 
+def test_another_environment_ends_a_command(sqlite: tuple[Command, Add], postgres_shop: tuple[Command, Add]) -> None:
+    """With --once and --until-idle nobody is there to wait for: the command says why, and ends with 4."""
+    for pillarbox, add in (sqlite, postgres_shop):
+        add(1)
+        for how in ("--once", "--until-idle"):
+            said = pillarbox("run", how, "--set", "database.environment=staging", code=4).stderr
+            assert "pillarbox adopt" in said
+
+
 def test_migrate_is_safe_to_repeat(sqlite: tuple[Command, Add], postgres_shop: tuple[Command, Add]) -> None:
     """A second `migrate up` applies nothing, and the check finds nothing."""
     for pillarbox, _ in (sqlite, postgres_shop):

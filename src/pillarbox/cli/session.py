@@ -13,6 +13,7 @@ from pillarbox.config import SECTIONS, Config, Problem, examine, load
 from pillarbox.errors import (
     ConfigError,
     DatabaseUnavailable,
+    IdentityDiffers,
     NotInstalled,
     NotPermitted,
     PillarboxError,
@@ -29,12 +30,12 @@ class Exit(IntEnum):
     FAILED = 1  # something went wrong, or what was looked at is not well
     USAGE = 2  # the command line itself
     CONFIG = 3  # the configuration
-    DATABASE = 4  # unreachable, not installed, not permitted, or of another version
+    DATABASE = 4  # unreachable, not installed, not permitted, of another version or environment
     REFUSED = 5  # nothing was changed: refused, or not confirmed
     INTERRUPTED = 130
 
 
-_DATABASE = (DatabaseUnavailable, NotInstalled, NotPermitted, SchemaMismatch, Retryable)
+_DATABASE = (DatabaseUnavailable, NotInstalled, NotPermitted, SchemaMismatch, IdentityDiffers, Retryable)
 
 
 def code_of(error: PillarboxError) -> Exit:

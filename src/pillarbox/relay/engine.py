@@ -104,8 +104,8 @@ class Engine:
         self.lost_since = now if self.lost_since is None else self.lost_since
         if self.lost_reason != told:  # the cause often comes after "the connection was closed"
             self.emit(ev.DatabaseLost(self.lost_reason))
-        if not isinstance(error, DatabaseUnavailable):
-            self.emit(ev.Warned("database", str(error)))
+            if not isinstance(error, DatabaseUnavailable):
+                self.emit(ev.Warned("database", self.lost_reason))
 
     # ---------------------------------------------------------------- a tick
 

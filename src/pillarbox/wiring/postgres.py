@@ -15,7 +15,7 @@ from pillarbox.errors import ConfigError, NotInstalled, SchemaMismatch
 from pillarbox.ports import Actions, Desk, Upkeep
 from pillarbox.storage.postgres import failure, migrate
 from pillarbox.storage.postgres.connection import URL_HINT, Database
-from pillarbox.storage.postgres.leases import PostgresLeases
+from pillarbox.storage.postgres.leases import PostgresLeases, identity_differs
 from pillarbox.storage.postgres.routes import PostgresRoutes
 from pillarbox.storage.postgres.source import PostgresSource
 from pillarbox.wiring.storage import Migrated, Routes, Storage, Working
@@ -98,6 +98,9 @@ class PostgresStorage:
             raise SchemaMismatch(
                 f"Schema {schema!r} has version {installed} of {migrate.newest()}.", "Run `pillarbox migrate up`."
             )
+        ((_, environment, _, is_same_system),) = database.run("installation")
+        if not is_same_system or environment != self._config.database.environment:
+            raise identity_differs(environment, self._config.database.environment)
 
     def _open(self, purpose: str, *, maintenance: bool = False, limit: float | None = PATIENCE) -> Database:
         ours = self._config

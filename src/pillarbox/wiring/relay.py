@@ -158,6 +158,8 @@ class Relay:
                 loop.run(lambda _engine: False)
             else:
                 loop.run(is_done)
+                if engine.lost_since is not None:
+                    raise DatabaseUnavailable(engine.lost_reason)
                 maintenance.round()  # where cron is all there is, retention must not stand still
         finally:
             maintenance.stop(timeout=1.0)
@@ -219,13 +221,14 @@ class Relay:
         return twice
 
     def _in_vain(self) -> Callable[[Engine], bool]:
-        """A sink or a destination is away, and nothing moves: what cannot wait for ever has waited long enough."""
+        """The database, a sink or a destination is away, and nothing moves: what cannot wait for ever has waited long
+        enough."""
         delivered, since = self.delivered, self.clock.mono()
 
         def in_vain(engine: Engine) -> bool:
             nonlocal delivered, since
             moves = self.delivered > delivered or any(service.flight.wire for service in engine.services.values())
-            if moves or not self.pulse.away:
+            if moves or not (self.pulse.away or engine.lost_since is not None):
                 delivered, since = self.delivered, self.clock.mono()
             return self.clock.mono() - since >= IN_VAIN
 

@@ -88,11 +88,7 @@ class PostgresLeases:
             raise NotInstalled(f"Schema {self._db.schema!r} holds no installation.", "Run `pillarbox migrate up`.")
         ours, environment, token, *_ = rows[0]
         if not ours:
-            raise IdentityDiffers(
-                f"The installation belongs to the environment {environment!r} and a cluster; this relay is set up for"
-                f" {self._environment!r}, or the database was restored or copied into another cluster.",
-                "Decide with `pillarbox adopt` (it prints the counts first); until then nothing is delivered.",
-            )
+            raise identity_differs(environment, self._environment)
         if token is None:
             raise InDoubt
         return [
@@ -100,3 +96,12 @@ class PostgresLeases:
             for _, _, _, route, lane, term, cursor in rows
             if route is not None
         ]
+
+
+def identity_differs(theirs: str, ours: str) -> IdentityDiffers:
+    """Nobody works on a clone, nor on what was restored elsewhere, before a person has decided (DESIGN 2.2 rule 6)."""
+    return IdentityDiffers(
+        f"The installation belongs to the environment {theirs!r} and a cluster; this relay is set up for {ours!r}, or "
+        "the database was restored or copied into another cluster.",
+        "Decide with `pillarbox adopt` (it prints the counts first); until then nothing is delivered.",
+    )
