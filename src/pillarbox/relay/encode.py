@@ -7,7 +7,7 @@ from typing import Any
 
 from pillarbox.outcome import Handle, Headers, Record
 from pillarbox.ports import RowTuple
-from pillarbox.routing import extras, topic_and_rule
+from pillarbox.routing import UNREADABLE, extras, topic_and_rule
 
 JSON = b"application/json"
 Encode = Callable[[RowTuple, int], Record]
@@ -31,6 +31,8 @@ def _extra_headers(more: Mapping[str, Any], generation: int) -> Headers:
     if generation:
         headers.append(("generation", b"%d" % generation))
     for name, value in (more.get("headers") or {}).items():
+        if value is None:
+            continue
         if not isinstance(value, str):
             raise CannotEncode(f"header {name!r} is not a string")
         headers.append((name, value.encode()))
@@ -61,7 +63,7 @@ def encoder(definition: Mapping[str, Any]) -> Encode:
             handle: Handle = (row[0], generation) if generation else row[0]
             key = None if row[2] is None else row[2].encode()
             return handle, topic, key, bytes(row[6]), _renamed(headers, renames)
-        except (ValueError, TypeError, AttributeError) as e:
+        except UNREADABLE as e:
             raise CannotEncode(f"the row cannot be encoded: {e}") from e
 
     def encode(row: RowTuple, generation: int = 0) -> Record:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -67,7 +68,8 @@ def found_from(row: Sequence[Any]) -> Found:
     """A message from a row of its columns; its headers may be JSON text, or damaged."""
     headers = row[8]
     if isinstance(headers, str):
-        headers = json.loads(headers)
+        with suppress(ValueError, RecursionError):
+            headers = json.loads(headers)
     return Found._make([*row[:8], headers if isinstance(headers, dict) else {}, *row[9:]])
 
 

@@ -30,7 +30,7 @@ FROM {schema}.chore WHERE name = 'unrouted' FOR UPDATE SKIP LOCKED;
 -- The next messages in the order of their ids, as a source yields them, but for payloads.
 SELECT m.id, m.lane, m.key, NULL::bytea, m.aggregate, m.type, NULL::bytea,
        CASE WHEN m.topic IS NOT NULL OR m.headers IS NOT NULL
-            THEN json_strip_nulls(json_build_object('topic', m.topic, 'headers', m.headers))::text END
+            THEN json_build_object('topic', m.topic, 'headers', m.headers)::text END
 FROM generate_series(0, (SELECT lanes - 1 FROM {schema}.installation)) AS n
 CROSS JOIN LATERAL (
   SELECT l.id, l.lane, l.key, l.aggregate, l.type, l.topic, l.headers FROM {schema}.message l

@@ -3,6 +3,8 @@
 -- $1 `last` by lane, null where not asked or catching up; a group each: $2 seen, $3 at, $4 highest last, $5 lasts by
 -- lane, $6 due; $7 fresh rows a lane, $8 late rows a group. Rows of one lane come in id order: late ones are below
 -- `last`. Nothing at or below `lo` is late: the end of what was closed before `seen` began (DESIGN 2.2 rule 8).
+-- Headers go out as they are written: a function that looks inside (json_strip_nulls) raises at a lone surrogate, and
+-- one message would stop all lanes.
 WITH s AS MATERIALIZED (SELECT pg_current_snapshot() AS now),
 g AS MATERIALIZED (
   SELECT t.n, t.seen, greatest(t.at, lo.id) AS at, t.hi, t.lasts::int8[] AS lasts,
@@ -47,8 +49,8 @@ UNION ALL
 SELECT m.id, m.lane, m.key, uuid_send(m.message_id), m.aggregate, m.type, m.payload,
        CASE WHEN m.topic IS NULL AND m.version IS NULL AND m.sequence IS NULL AND m.content_type IS NULL
                  AND m.encoding IS NULL AND m.headers IS NULL THEN NULL
-            ELSE json_strip_nulls(json_build_object('topic', m.topic, 'version', m.version, 'sequence', m.sequence,
-              'content_type', m.content_type, 'encoding', m.encoding, 'headers', m.headers))::text END
+            ELSE json_build_object('topic', m.topic, 'version', m.version, 'sequence', m.sequence,
+              'content_type', m.content_type, 'encoding', m.encoding, 'headers', m.headers)::text END
 FROM (SELECT * FROM late UNION ALL SELECT * FROM fresh) m;
 
 -- name: fetch
@@ -56,8 +58,8 @@ FROM (SELECT * FROM late UNION ALL SELECT * FROM fresh) m;
 SELECT m.id, m.lane, m.key, uuid_send(m.message_id), m.aggregate, m.type, m.payload,
        CASE WHEN m.topic IS NULL AND m.version IS NULL AND m.sequence IS NULL AND m.content_type IS NULL
                  AND m.encoding IS NULL AND m.headers IS NULL THEN NULL
-            ELSE json_strip_nulls(json_build_object('topic', m.topic, 'version', m.version, 'sequence', m.sequence,
-              'content_type', m.content_type, 'encoding', m.encoding, 'headers', m.headers))::text END
+            ELSE json_build_object('topic', m.topic, 'version', m.version, 'sequence', m.sequence,
+              'content_type', m.content_type, 'encoding', m.encoding, 'headers', m.headers)::text END
 FROM unnest($1::int8[]) AS q(id) CROSS JOIN LATERAL (
   -- The primary key begins with the lane. A join would be free to look for the id alone, through the whole index.
   SELECT l.* FROM generate_series(0, (SELECT lanes - 1 FROM {schema}.installation)) AS n

@@ -75,7 +75,7 @@ WHERE l.route = $1;
 -- name: unrouted_in_log
 -- Dead rows of messages that no route wanted and that the log still has, page by page; rows as a source yields them.
 SELECT h.seq, m.id, m.lane, m.key, uuid_send(m.message_id), m.aggregate, m.type, ''::bytea,
-       json_strip_nulls(json_build_object('topic', m.topic, 'headers', m.headers))::text
+       json_build_object('topic', m.topic, 'headers', m.headers)::text
 FROM (SELECT seq, id, lane FROM {schema}.hold WHERE route = 'unrouted' AND state = 'dead' AND seq > $1
       ORDER BY seq LIMIT $2) h
 JOIN {schema}.message m ON m.lane = h.lane AND m.id = h.id
@@ -85,7 +85,7 @@ ORDER BY h.seq;
 -- The next messages that a route from now on will not read and that the chore `unrouted` has not come to.
 SELECT m.id, m.lane, m.key, NULL::bytea, m.aggregate, m.type, NULL::bytea,
        CASE WHEN m.topic IS NOT NULL OR m.headers IS NOT NULL
-            THEN json_strip_nulls(json_build_object('topic', m.topic, 'headers', m.headers))::text END
+            THEN json_build_object('topic', m.topic, 'headers', m.headers)::text END
 FROM generate_series(0, (SELECT lanes - 1 FROM {schema}.installation)) AS n
 CROSS JOIN LATERAL (
   SELECT l.id, l.lane, l.key, l.aggregate, l.type, l.topic, l.headers FROM {schema}.message l
