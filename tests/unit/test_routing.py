@@ -40,3 +40,12 @@ def test_a_header_that_is_null_is_left_out() -> None:
     _, topic, _, _, headers = encoder({})(row('{"topic": null, "version": null, "headers": {"city": null}}'), 0)
     assert topic == "order"
     assert [name for name, _ in headers] == ["id", "type", "aggregate", "content-type"]
+
+
+def test_a_key_that_is_no_text_is_refused_alone() -> None:
+    """SQLite keeps any bytes as text; also where the headers of its kind are ready, only that message fails."""
+    encode = encoder({})
+    good = (*row("")[:7], None)
+    encode(good, 0)
+    with pytest.raises(CannotEncode):
+        encode((2, 0, "\udcff", *good[3:]), 0)

@@ -78,7 +78,10 @@ def encoder(definition: Mapping[str, Any]) -> Encode:
             known = ready[pair] = (topic, headers[1:])
         key = row[2]
         h = row[3].hex()
-        return (row[0], known[0], None if key is None else key.encode(), row[6],
-                [("id", f"{h[:8]}-{h[8:12]}-{h[12:16]}-{h[16:20]}-{h[20:]}".encode()), *known[1]])  # fmt: skip
+        try:
+            return (row[0], known[0], None if key is None else key.encode(), row[6],
+                    [("id", f"{h[:8]}-{h[8:12]}-{h[12:16]}-{h[16:20]}-{h[20:]}".encode()), *known[1]])  # fmt: skip
+        except UnicodeEncodeError as e:  # SQLite keeps any bytes as text
+            raise CannotEncode(f"the row cannot be encoded: {e}") from e
 
     return encode
