@@ -128,6 +128,7 @@ class RelayLine(NamedTuple):
     version: str
     serves: tuple[str, ...]
     says: tuple[str, ...]  # what keeps it from delivering
+    lanes: int  # it owns, of all routes
 
 
 class Overview(NamedTuple):

@@ -148,7 +148,7 @@ def _status(seen: Overview, rates: Mapping[str, float] | None, proposed: Mapping
         schema_version=seen.schema_version,
         routes=routes,
         relays=tuple(
-            Relay(each.id, each.host, each.version, each.serves, sum(lane.owner == each.host for lane in seen.lanes))
+            Relay(each.id, each.host, each.version, each.serves, each.lanes)
             for each in seen.relays
         ),
         troubles=tuple(Trouble(*each) for each in seen.troubles),

@@ -6,7 +6,7 @@ Only this file and `publish.py` speak to a sink.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from pillarbox import crashpoints
 from pillarbox.errors import SinkUnavailable
@@ -30,8 +30,9 @@ class Batch:
 class Flight:
     """The messages on the wire, in the order of sending, and how many more may go."""
 
-    def __init__(self, sink: Sink) -> None:
+    def __init__(self, sink: Sink, opened: Callable[[], None] = lambda: None) -> None:
         self.sink = sink
+        self._opened = opened
         self.traits = sink.traits
         self.pipelined = sink.traits.delivery is SinkClass.FAIL_STOP
         self.most = sink.traits.max_in_flight
@@ -49,6 +50,7 @@ class Flight:
             self.has_clients = True
             self.sink.open()
             self.is_open = True
+            self._opened()
 
     def room(self) -> int:
         """How many more may be handed over."""

@@ -46,7 +46,7 @@ class RouteService:
         self.lease_holds = lease_holds
         self.windows: dict[int, Window] = {}
         self.done: set[Handle] = set()
-        self.flight = Flight(sink)
+        self.flight = Flight(sink, lambda: emit(ev.SessionOpened(route, definition["sink"])))
         self.judge = Judge(route, definition["sink"], self.flight, self.windows, self.done, emit=emit)
         self.nudge: int | None = None
         self.warned: list[str] = []

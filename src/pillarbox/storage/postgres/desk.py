@@ -40,8 +40,8 @@ class PostgresDesk:
                 same_system=same and self._environment in (None, environment),
                 schema_version=version,
                 relays=[
-                    RelayLine(id, host, release, tuple(serves), tuple(says))
-                    for id, host, release, serves, says in self._run("desk_relays")
+                    RelayLine(id, host, release, tuple(serves), tuple(says), lanes)
+                    for id, host, release, serves, says, lanes in self._run("desk_relays")
                 ],
                 routes=[
                     route_line(name, definition, paused, start, counts.get(name, {}))

@@ -38,8 +38,8 @@ class SqliteDesk:
                 same_system=self._environment in (None, environment),  # the only way to tell a copied file
                 schema_version=version,
                 relays=[
-                    RelayLine(UUID(id), host, release, tuple(json.loads(serves)), tuple(json.loads(says)))
-                    for id, host, release, serves, says in run(conn, "desk_relays")
+                    RelayLine(UUID(id), host, release, tuple(json.loads(serves)), tuple(json.loads(says)), lanes)
+                    for id, host, release, serves, says, lanes in run(conn, "desk_relays")
                 ],
                 routes=[
                     route_line(name, json.loads(definition), paused, start, counts.get(name, {}))

@@ -6,7 +6,8 @@ FROM {schema}.installation i;
 
 -- name: desk_relays
 -- The processes whose lease holds.
-SELECT id, host, version, serves, says FROM {schema}.relay WHERE alive_until > now() ORDER BY host, id;
+SELECT id, host, version, serves, says, (SELECT count(*) FROM {schema}.lane l WHERE l.owner = r.id)
+FROM {schema}.relay r WHERE alive_until > now() ORDER BY host, id;
 
 -- name: desk_routes
 -- Stored routes.
