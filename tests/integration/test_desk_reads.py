@@ -141,3 +141,11 @@ def test_a_key_that_is_no_utf8_is_explained_and_skipped(tmp_path: Path) -> None:
         ("6BFF", "skipped"),
     ]
     stage.close()
+
+
+def test_relays_of_one_host_are_told_apart(stage: Stage) -> None:
+    """Each relay has the lanes that it owns itself, whoever else lives on its host."""
+    stage.live("vm", 1)
+    stage.live("vm", 2)  # takes all lanes from the first
+    lanes = len(stage.desk.overview().lanes)
+    assert sorted(relay.lanes for relay in stage.desk.overview().relays) == [0, lanes]
