@@ -150,9 +150,9 @@ class LanesGivenBack(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class LaneLost(Event):
+class LanesLost(Event):
     route: str
-    lane: int
+    lanes: tuple[int, ...]
     reason: str  # deposed | in doubt | deadline | expelled
 
 

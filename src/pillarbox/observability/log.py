@@ -28,7 +28,7 @@ _LEVELS: dict[type[Event], int] = {
     events.SessionAbandoned: logging.WARNING,
     events.SinkDown: logging.WARNING,
     events.DestinationAway: logging.WARNING,
-    events.LaneLost: logging.WARNING,
+    events.LanesLost: logging.WARNING,
     events.LeaseLost: logging.WARNING,
     events.DatabaseLost: logging.WARNING,
     events.RouteIdle: logging.WARNING,

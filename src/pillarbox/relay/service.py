@@ -95,7 +95,7 @@ class RouteService:
             self.judge.abandon(f"lane lost: {reason}", now)
         for window in windows:
             self.judge.forget(window)
-            self.emit(ev.LaneLost(self.route, window.lane, reason))
+        self.emit(ev.LanesLost(self.route, tuple(w.lane for w in windows), reason))
 
     def lose_all(self, reason: str, now: float) -> list[int]:
         """Every lane; which they were."""

@@ -204,9 +204,9 @@ class CrashGate:
         self._expect_again(self._installation.unsettled() & self._seen())
         said = process.said()
         unanswered = [int(count) for count in re.findall(r" session_abandoned .*unanswered=(\d+)", said)]
-        # By second: one loss tells of each of its lanes. What was in doubt after a cut has been counted there.
+        # By second: one loss is told by each of its routes. What was in doubt after a cut has been counted there.
         losses = len(
-            set(re.findall(r"(?m)^(\S{19}).* (?:lease_lost|lane_lost .*reason=(?!stopped|\"in doubt\"))", said))
+            set(re.findall(r"(?m)^(\S{19}).* (?:lease_lost|lanes_lost .*reason=(?!stopped|\"in doubt\"))", said))
         )
         of_this_life = {seen.id for seen in self._arrived[self._before_life :]}
         for _ in range(len(unanswered) + losses):
