@@ -47,6 +47,8 @@ class Reader:
         for page in pages:
             self.windows[page.lane].admit(page, self.wanted)
             count += len(page.rows)
+        for window in reading:
+            window.looked(found=count > 0)
         self.is_caught_up = not count and len(reading) == len(self.windows)
         self.poll = c.poll_min if count else min(c.poll_max, self.poll * POLL_GROWTH)
         self.next_at = now if count >= limit else now + self.poll

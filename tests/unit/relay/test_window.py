@@ -261,3 +261,20 @@ def _accounted(stage: Stage, accepted: set[int]) -> None:
     assert {seq: (h.edition, h.ids, h.state) for seq, h in known.items()} == {
         seq: (h.edition, h.ids, h.state) for seq, h in live.items()
     }
+
+
+def test_a_row_that_still_says_ahead_is_caught_at_the_end_of_the_log() -> None:
+    """An operator's change came before the relay's, and then the relay died: the next one mends it."""
+    stage = Stage()
+    (a,) = stage.add("a")
+    stage.log.put(0, "main", Held(0, 0, 0, "a", [a], 0, "resolved", ahead=True))
+    stage.window = Window(0, 1, 1, set())
+    stage.window.load(stage.held(), 0.0)
+    assert stage.plan() is None
+    for found in (False, True, False):
+        stage.window.looked(found=found)
+        assert stage.plan() is None
+    stage.window.looked(found=False)
+    stage.settle()
+    assert [held.ahead for held in stage.held()] == [False]
+    assert (stage.window.ahead, stage.window.to_catch) == ({}, set())

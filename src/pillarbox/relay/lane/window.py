@@ -49,6 +49,7 @@ class Window:
         self.to_catch: set[int] = set()  # ids the cursor has passed whose hold row may still say that it has not
         self.touched: dict[OrderKey, Stopped] = {}  # keys with something to write
         self.gone: list[Held] = []  # hold rows whose messages are all delivered
+        self.empty_reads = 0
         self.unpassed = 0
         self.bytes = 0
         self.leaving = False
@@ -121,6 +122,15 @@ class Window:
                 stopped.behind.append(row[0])
                 inpage.bytes -= len(row[6])
                 rows[place] = row[:3]
+
+    def looked(self, *, found: bool) -> None:
+        """A read has found something in some lane, or nothing in any. After two that found nothing everything there is
+        has been read (the first may have been of late rows only): what no page has, the cursor has passed, whatever a
+        hold row says that an operator and a crash left as it was."""
+        self.empty_reads = 0 if found else self.empty_reads + 1
+        if self.empty_reads > 1 and not self.pages:
+            self.to_catch.update(self.ahead)
+            self.early.clear()
 
     # ---------------------------------------------------------------- stopping and going on
 
