@@ -110,7 +110,8 @@ class Ledger:
         self.counter = 0
         self.alive_until: dict[object, float] = {}
         self.attempts = 1
-        self.delivered_at = 0.0
+        self.delivered_at = 0.0  # when a message arrived that had not arrived before
+        self.arrived_at = 0.0  # when any copy did
         self.faults = False  # whether anything has happened yet that excuses a second copy
 
     def next(self) -> int:
@@ -182,6 +183,7 @@ class Ledger:
         """The sink stores it. P5 is judged here, where it is promised."""
         book, what = self.books[copy.route], copy.what
         book.copies += 1
+        self.arrived_at = now
         if what in book.got:
             return
         if what[1] == 0:

@@ -67,8 +67,8 @@ def _healed(world: World) -> None:
         left = unfinished(world) or untidy(world)
         if not left:
             break
-        if world.clock.time >= max(healed, world.ledger.delivered_at) + HEALED_WITHIN:
-            raise Broken(f"STUCK: {HEALED_WITHIN:g} s after the last fault and the last delivery {left}")
+        if world.clock.time >= max(healed, world.ledger.arrived_at) + HEALED_WITHIN:
+            raise Broken(f"STUCK: {HEALED_WITHIN:g} s after the last fault and the last arrival {left}")
     if world.schedule.kind in ("calm", "outage"):
         _judge_quiet(world, healed)
     world.run_until(world.clock.time + 10.0)  # what is still on its way from ended sessions
