@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from devtools.servers.postgres import SharedPostgres, drop_database
+from devtools.servers.postgres import Postgres, drop_database
 from pillarbox.ports import Changes, Held
 from pillarbox.storage.postgres.connection import Database
 from pillarbox.storage.postgres.cursor import Position
@@ -65,9 +65,9 @@ class Plan:
 
 
 @pytest.fixture(scope="module", params=["no", "stale", "fresh"])
-def stage(postgres: SharedPostgres, request: pytest.FixtureRequest) -> Iterator[PostgresHarness]:
+def stage(quiet_postgres: Postgres, request: pytest.FixtureRequest) -> Iterator[PostgresHarness]:
     """A backlog, and what the planner believes of it: nothing, ten rows, or the truth."""
-    url = postgres.fresh_database()
+    url = quiet_postgres.fresh_database()
     harness = PostgresHarness(url)
     harness.store_route("r", {})
     for table in ("message_0", "hold"):
@@ -85,7 +85,7 @@ def stage(postgres: SharedPostgres, request: pytest.FixtureRequest) -> Iterator[
         harness.conn.execute("ANALYZE pillarbox.message, pillarbox.hold")
     yield harness
     harness.close()
-    drop_database(postgres.url, url)
+    drop_database(quiet_postgres.url, url)
 
 
 def load(harness: PostgresHarness, rows: int) -> None:

@@ -236,5 +236,10 @@ class Engine:
         return self.looked and not self.recovering and all(s.is_idle for s in self.services.values())
 
 
+def awaits_retry(engine: Engine) -> bool:
+    """Whether a refused message will be tried again by itself."""
+    return any(service.awaits_retry for service in engine.services.values())
+
+
 def _sink_of(route: RouteState) -> str:
     return str(route.definition.get("sink", ""))

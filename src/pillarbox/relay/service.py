@@ -238,6 +238,11 @@ class RouteService:
             for w in self.windows.values()
         )
 
+    @property
+    def awaits_retry(self) -> bool:
+        """A refused message will be tried again by itself, when its back-off is over."""
+        return any(e.tries > 0 for w in self.windows.values() for e in [*_unproven(w), *w.replays.values()])
+
     def close(self) -> None:
         """End the session; nothing is waited for any more."""
         if self.flight.wire:

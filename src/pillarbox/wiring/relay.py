@@ -21,7 +21,7 @@ from pillarbox.observability.health import Pulse
 from pillarbox.observability.log import log
 from pillarbox.observability.metrics import Metrics
 from pillarbox.ports import Sink
-from pillarbox.relay.engine import Engine
+from pillarbox.relay.engine import Engine, awaits_retry
 from pillarbox.wiring.loop import LONGEST_SLEEP, Loop
 from pillarbox.wiring.maintenance import Maintenance
 from pillarbox.wiring.proposal import Proposal
@@ -132,9 +132,13 @@ class Relay:
         return self._work(self._twice(lambda engine: engine.is_idle))
 
     def run_until_idle(self) -> int:
-        """The same, and wait for lanes that another process owns, until it has emptied them or its lease has ended."""
+        """The same, and wait for the back-off of what was refused, and for lanes that another process owns, until it
+        has emptied them or its lease has ended."""
         self._check()
-        return self._work(self._twice(lambda engine: engine.is_idle and not self._others_have_work(engine)))
+        return self._work(self._twice(self._nothing_will_come))
+
+    def _nothing_will_come(self, engine: Engine) -> bool:
+        return engine.is_idle and not awaits_retry(engine) and not self._others_have_work(engine)
 
     def _check(self) -> None:
         errors = [problem for problem in sink_problems(self.config) if problem.level == "error"]
